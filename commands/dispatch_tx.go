@@ -1,0 +1,244 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+)
+
+// Reply is the answer to one command of a transaction.
+type Reply struct {
+	Receipt eventstore.Receipt
+	Events  []domain.Event // as appended now; none if the receipt is a replay
+	Refusal error          // *domain.Error; the others of the transaction go on
+	State   any            // the aggregate after the command
+}
+
+// Unit is a transaction in which many commands are decided on fresh state:
+// the partitions of their streams are locked first, so nothing moves between
+// the read and the append. Nothing of it is visible, or cached, before the
+// caller has committed and called Committed.
+type Unit struct {
+	d      *Dispatcher
+	tx     eventstore.Querier
+	states map[domain.StreamID]folded
+	dirty  map[domain.StreamID]bool
+	grown  uint64
+}
+
+// Begin locks the partitions of streams, ascending, and reads their states, in
+// one round trip. The pipeline may carry statements of the caller, to be sent
+// between lock and reads; after is called to read their answers.
+func (d *Dispatcher) Begin(ctx context.Context, tx eventstore.Querier, streams []domain.StreamID, with *pgx.Batch, after func(pgx.BatchResults) error) (*Unit, error) {
+	u := &Unit{d: d, tx: tx, states: make(map[domain.StreamID]folded, len(streams)), dirty: map[domain.StreamID]bool{}}
+	pipeline := &pgx.Batch{}
+	eventstore.QueueLock(pipeline, streams...)
+	if with != nil {
+		pipeline.QueuedQueries = append(pipeline.QueuedQueries, with.QueuedQueries...)
+	}
+	var since []eventstore.Since
+	for _, s := range streams {
+		if _, ok := u.states[s]; ok {
+			continue
+		}
+		at, ok := d.cache.get(s)
+		if !ok {
+			at = folded{state: domain.Customer{}}
+		}
+		u.states[s] = at
+		since = append(since, eventstore.Since{Stream: s, After: at.head.Version})
+	}
+	eventstore.QueueLoadMany(pipeline, since)
+	answers := tx.SendBatch(ctx, pipeline)
+	defer answers.Close()
+	if _, err := answers.Exec(); err != nil {
+		return nil, fmt.Errorf("lock partitions: %w", err)
+	}
+	if after != nil {
+		if err := after(answers); err != nil {
+			return nil, err
+		}
+	}
+	events, err := d.log.CollectMany(answers)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events {
+		at := u.states[e.Stream]
+		if e.Err != nil {
+			return nil, fmt.Errorf("cannot decide on %s: version %d: %w", e.Stream, e.Version, e.Err)
+		}
+		at.state = at.state.(domain.Customer).Evolve(e.Event)
+		at.head = e.Head()
+		u.states[e.Stream] = at
+		u.dirty[e.Stream] = true
+	}
+	return u, answers.Close()
+}
+
+// Customer is the state of a customer whose stream the unit has locked.
+func (u *Unit) Customer(id domain.CustomerID) domain.Customer {
+	c, _ := u.states[id.Stream()].state.(domain.Customer)
+	return c
+}
+
+// Dispatch decides commands in order, each on the state that the ones before
+// it left, and appends what they decide in as few statements as their streams
+// allow. A command whose key was seen gets its old receipt.
+func (u *Unit) Dispatch(ctx context.Context, meta eventstore.Meta, reqs ...Request) ([]Reply, error) {
+	replies := make([]Reply, len(reqs))
+	prints := make([][]byte, len(reqs))
+	for i, req := range reqs {
+		if _, ok := u.states[req.Stream()]; !ok {
+			return nil, fmt.Errorf("%s: the unit has not locked %s", req.Name(), req.Stream())
+		}
+		print, err := req.fingerprint()
+		if err != nil {
+			return nil, err
+		}
+		prints[i] = print
+	}
+	seen, err := u.receipts(ctx, reqs, prints)
+	if err != nil {
+		return nil, err
+	}
+	var batches []eventstore.Batch
+	var owner []int
+	inBatch := map[domain.Key]int{}
+	for i, req := range reqs {
+		at := u.states[req.Stream()]
+		if answer, ok := seen[req.Key()]; ok && req.Key() != "" {
+			replies[i] = Reply{Receipt: answer.receipt, Refusal: answer.err, State: at.state}
+			continue
+		}
+		if first, ok := inBatch[req.Key()]; ok && req.Key() != "" {
+			replies[i] = Reply{Refusal: domain.ErrKeyReused.With("key %s occurs twice in one transaction", req.Key()), State: at.state}
+			if string(prints[first]) == string(prints[i]) {
+				replies[i] = Reply{State: at.state} // the same command: the first one's answer is its answer
+			}
+			continue
+		}
+		events, err := req.decide(at.state)
+		if err != nil {
+			if _, refused := errors.AsType[*domain.Error](err); !refused {
+				return nil, fmt.Errorf("%s: %w", req.Name(), err)
+			}
+			replies[i] = Reply{Refusal: err, State: at.state}
+			continue
+		}
+		if len(events) == 0 && req.Key() == "" {
+			replies[i] = Reply{State: at.state}
+			continue
+		}
+		batches = append(batches, eventstore.Batch{
+			Stream: req.Stream(), Head: at.head, Key: req.Key(), Command: req.Name(), Fingerprint: prints[i], Meta: meta, Events: events,
+		})
+		owner = append(owner, i)
+		inBatch[req.Key()] = i
+		// Later commands on this stream build on it; the digest follows when the
+		// rows are written, so they go into a statement of their own.
+		for _, e := range events {
+			at.state = req.evolve(at.state, e)
+		}
+		at.head = eventstore.Head{Version: at.head.Version + len(events)}
+		u.states[req.Stream()] = at
+		replies[i].Events, replies[i].State = events, at.state
+	}
+	return replies, u.write(ctx, batches, owner, replies)
+}
+
+// write appends batches. Batches of one stream are chained through the heads
+// that the earlier ones returned.
+func (u *Unit) write(ctx context.Context, batches []eventstore.Batch, owner []int, replies []Reply) error {
+	for len(batches) > 0 {
+		var now []eventstore.Batch
+		var nowOwner []int
+		var later []eventstore.Batch
+		var laterOwner []int
+		taken := map[domain.StreamID]bool{}
+		for k, b := range batches {
+			if taken[b.Stream] {
+				later, laterOwner = append(later, b), append(laterOwner, owner[k])
+				continue
+			}
+			taken[b.Stream] = true
+			now, nowOwner = append(now, b), append(nowOwner, owner[k])
+		}
+		results, err := u.d.log.AppendTx(ctx, u.tx, now...)
+		if err != nil {
+			return err
+		}
+		u.grown |= eventstore.Grown(results)
+		heads := map[domain.StreamID]eventstore.Head{}
+		for k, r := range results {
+			if r.Err != nil {
+				return fmt.Errorf("%s: %w", now[k].Command, r.Err) // the locks make this impossible; the caller rolls back
+			}
+			if r.Receipt.Replayed {
+				return fmt.Errorf("%s: %w", now[k].Command, eventstore.ErrRaced)
+			}
+			replies[nowOwner[k]].Receipt = r.Receipt
+			if n := len(r.Recorded); n > 0 {
+				heads[now[k].Stream] = r.Recorded[n-1].Head()
+			} else {
+				heads[now[k].Stream] = now[k].Head
+			}
+		}
+		for s, h := range heads {
+			at := u.states[s]
+			if at.head.Version == h.Version {
+				at.head = h
+				u.states[s] = at
+			}
+			u.dirty[s] = true
+		}
+		for k := range later {
+			if h, ok := heads[later[k].Stream]; ok && h.Version == later[k].Head.Version {
+				later[k].Head = h
+			}
+		}
+		batches, owner = later, laterOwner
+	}
+	return nil
+}
+
+// Committed is called after the transaction has committed: states go into the
+// cache and readers are told.
+func (u *Unit) Committed() {
+	for s := range u.dirty {
+		u.d.cache.put(s, u.states[s])
+	}
+	u.d.log.Committed(u.grown)
+}
+
+type seenKey struct {
+	receipt eventstore.Receipt
+	err     error
+}
+
+// receipts looks all keys up in one round trip.
+func (u *Unit) receipts(ctx context.Context, reqs []Request, prints [][]byte) (map[domain.Key]seenKey, error) {
+	var queries []eventstore.KeyQuery
+	for i, req := range reqs {
+		if req.Key() != "" {
+			queries = append(queries, eventstore.KeyQuery{Key: req.Key(), Command: req.Name(), Fingerprint: prints[i]})
+		}
+	}
+	if len(queries) == 0 {
+		return nil, nil
+	}
+	found, err := u.d.log.Receipts(ctx, u.tx, queries)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[domain.Key]seenKey, len(found))
+	for key, answer := range found {
+		seen[key] = seenKey{answer.Receipt, answer.Err}
+	}
+	return seen, nil
+}

@@ -1,0 +1,103 @@
+package commands
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/billonce/billonce/domain"
+)
+
+// Input is what a caller gives beside the command's name.
+type Input struct {
+	Key  domain.Key // the Idempotency-Key header; empty if there was none
+	Body []byte     // a JSON object
+	Now  time.Time  // business time, for commands that say when
+}
+
+// Spec is a public command as HTTP, the command line and OpenAPI see it.
+type Spec struct {
+	Name    string
+	Summary string
+	// NeedsKey: several equal commands are legitimate, so the caller must say
+	// with an Idempotency-Key which one this is.
+	NeedsKey bool
+	// Charges: the answer also says where the bill stands.
+	Charges bool
+	// Body is a zero value of the body's struct; its tags describe the fields.
+	Body any
+	// Decode reads a body and builds the command. Errors are invalid input that
+	// names the fields, or domain.ErrIdempotencyKeyNeeded.
+	Decode func(Input) (Request, error)
+}
+
+// Registry lists the public commands. Adding one is adding a line.
+var registry = []Spec{
+	public[registerCustomerBody]("register-customer", "Make a customer known", free),
+	public[activateSubscriptionBody]("activate-subscription", "Start a subscription", free),
+	public[changeSubscriptionAmountBody]("change-subscription-amount", "Change what is owed from a period on", keyed),
+	public[changePaymentMethodBody]("change-payment-method", "Set the payment method of later attempts", keyed),
+	public[pauseSubscriptionBody]("pause-subscription", "Stop new dues and let charges wait", keyed),
+	public[resumeSubscriptionBody]("resume-subscription", "End a pause", keyed),
+	public[cancelSubscriptionBody]("cancel-subscription", "End a subscription, now or with its period", keyed),
+	public[declareBillingDueBody]("declare-billing-due", "Declare a period due", free),
+	public[chargeBillingBody]("charge-billing", "Collect a bill", charging),
+	public[retryChargeBody]("retry-charge", "Make another attempt at a bill that was declined", charging),
+	public[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
+	public[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
+}
+
+// Commands that the service sends to itself, and commands that a later version
+// brings: known by name, refused by name.
+var (
+	internal = []string{"start-attempt", "commit-intent", "complete-closing", "record-charge-outcome"}
+	planned  = []string{"refund-charge", "pause-run", "resume-run", "close-run"}
+)
+
+type keyRule int
+
+const (
+	free     keyRule = iota // the key derives from the command's own fields
+	keyed                   // the caller's Idempotency-Key is part of the key
+	charging                // free, and answered with the bill's state
+)
+
+type builder interface{ build(Input) (Request, error) }
+
+func public[B builder](name, summary string, rule keyRule) Spec {
+	var zero B
+	return Spec{
+		Name: name, Summary: summary, NeedsKey: rule == keyed, Charges: rule == charging, Body: zero,
+		Decode: func(in Input) (Request, error) {
+			var body B
+			if err := decode(in.Body, &body); err != nil {
+				return Request{}, err
+			}
+			if rule == keyed && in.Key == "" {
+				return Request{}, domain.ErrIdempotencyKeyNeeded
+			}
+			return body.build(in)
+		},
+	}
+}
+
+// All lists the public commands, in the order a reader meets them.
+func All() iter.Seq[Spec] { return slices.Values(registry) }
+
+// Lookup finds a public command. It returns domain.ErrUnknownCommand,
+// domain.ErrInternal for one that only the service sends, or
+// domain.ErrNotAvailable for one that this version does not have.
+func Lookup(name string) (Spec, error) {
+	for _, s := range registry {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	switch {
+	case slices.Contains(internal, name):
+		return Spec{}, domain.ErrInternal.With("%s is sent by the service itself", name)
+	case slices.Contains(planned, name):
+		return Spec{}, domain.ErrNotAvailable.With("%s is not available in this version", name)
+	}
+	return Spec{}, domain.ErrUnknownCommand.With("there is no command %q", name)
+}

@@ -1,0 +1,111 @@
+package domain
+
+import (
+	"slices"
+	"sort"
+	"time"
+)
+
+// BillStatus is where a bill stands, by its facts.
+type BillStatus string
+
+// The statuses. See the picture in the package documentation.
+const (
+	BillDue            BillStatus = "due" // declared, no charge requested yet
+	BillRequested      BillStatus = "requested"
+	BillStarted        BillStatus = "started"
+	BillUnknown        BillStatus = "unknown"
+	BillActionRequired BillStatus = "action_required"
+	BillDeclined       BillStatus = "declined"
+	BillRejected       BillStatus = "rejected"
+	BillHeld           BillStatus = "held"
+	BillNeedsReview    BillStatus = "needs_review"
+	BillWaiting        BillStatus = "waiting"
+	BillClosingStatus  BillStatus = "closing"
+	BillPaid           BillStatus = "paid"
+	BillSettledStatus  BillStatus = "settled"
+	BillWrittenOffStatus BillStatus = "written_off"
+	BillVoid           BillStatus = "void"
+)
+
+// Final reports whether nothing more will be collected for the bill.
+func (s BillStatus) Final() bool {
+	switch s {
+	case BillPaid, BillSettledStatus, BillWrittenOffStatus, BillVoid:
+		return true
+	}
+	return false
+}
+
+// Bill is the one obligation of a customer for a period.
+type Bill struct {
+	Period           Period
+	Status           BillStatus
+	Amount           Money // frozen when due or requested
+	HasDue           bool  // it fell due by a subscription
+	DueAt            time.Time
+	Attempt          int // 0: no charge requested
+	Start            int // starts of this attempt
+	Key              Key
+	StripeCustomerID string
+	PaymentMethodID  string
+	IntentID         string
+	IntentNo         int
+	ChargeID         string
+	DeclineClass     DeclineClass
+	Closing          ClosingMode
+	Reference        string // of the settlement under way
+	Reason           string
+	// Unresolved: some earlier start of this attempt has no decisive answer, so
+	// a later refusal proves nothing about the operation as a whole.
+	Unresolved bool
+	// Cancelled: the subscription was cancelled with effect on this bill.
+	Cancelled bool
+}
+
+// InFlight reports whether a call may be under way or its result unknown.
+func (b Bill) InFlight() bool {
+	switch b.Status {
+	case BillStarted, BillUnknown, BillActionRequired, BillNeedsReview:
+		return true
+	}
+	return false
+}
+
+// Claim says what a collector that claims the bill's row may do.
+type Claim string
+
+// The claims.
+const (
+	ClaimSend    Claim = "send"    // start: create and confirm
+	ClaimResolve Claim = "resolve" // start: find out what happened, send no confirm
+	ClaimWait    Claim = "wait"    // the subscription is paused: no call
+	ClaimVoid    Claim = "void"    // the bill has ended: no call
+	ClaimClose   Claim = "close"   // cancel the intent
+	ClaimNone    Claim = "none"    // nothing to do: paid, declined, or not this attempt any more
+)
+
+// bills is an ordered, persistent collection: with returns another one.
+type bills []*Bill
+
+func (bs bills) find(p Period) (int, bool) {
+	i := sort.Search(len(bs), func(i int) bool { return !bs[i].Period.Before(p) })
+	return i, i < len(bs) && bs[i].Period == p
+}
+
+func (bs bills) get(p Period) (Bill, bool) {
+	if i, ok := bs.find(p); ok {
+		return *bs[i], true
+	}
+	return Bill{Period: p, IntentNo: 1}, false
+}
+
+func (bs bills) with(b Bill) bills {
+	i, ok := bs.find(b.Period)
+	if !ok {
+		return slices.Insert(slices.Clone(bs), i, &b)
+	}
+	next := slices.Clone(bs)
+	next[i] = &b
+	return next
+}

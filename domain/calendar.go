@@ -1,0 +1,118 @@
+package domain
+
+import (
+	"sync"
+	"time"
+	_ "time/tzdata" // zones are part of the rules, not of the machine
+)
+
+// Date is a calendar day, spelled 2026-11-01, without a zone.
+type Date struct {
+	Year  int
+	Month time.Month
+	Day   int
+}
+
+// ParseDate accepts YYYY-MM-DD of a day that exists. The error names field.
+func ParseDate(field, s string) (Date, error) {
+	t, err := time.Parse(time.DateOnly, s)
+	if err != nil || t.Year() < 2000 {
+		return Date{}, InvalidField(field, "must be a date such as 2026-11-01")
+	}
+	y, m, d := t.Date()
+	return Date{y, m, d}, nil
+}
+
+func (d Date) String() string { return d.at(time.UTC).Format(time.DateOnly) }
+
+// MarshalText spells d.
+func (d Date) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText accepts what ParseDate accepts.
+func (d *Date) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDate("date", string(text))
+	return err
+}
+
+func (d Date) at(zone *time.Location) time.Time {
+	return time.Date(d.Year, d.Month, d.Day, 0, 0, 0, 0, zone)
+}
+
+// ParseTimeZone accepts an IANA zone name. The error is an invalid field time_zone.
+func ParseTimeZone(s string) (string, error) {
+	if s == "" || s == "Local" {
+		return "", InvalidField("time_zone", "must be an IANA name such as Europe/Berlin")
+	}
+	if _, err := time.LoadLocation(s); err != nil {
+		return "", InvalidField("time_zone", "must be an IANA name such as Europe/Berlin")
+	}
+	return s, nil
+}
+
+// Schedule is when a subscription's periods fall due.
+//
+// A period is due at the first instant of its anchor day in the customer's
+// zone, in the period's first month; anchors 29 to 31 fall on the last day of
+// a shorter month and do not drift. A period's label is the local month,
+// quarter or year in which it begins; quarters and years are those of the
+// calendar. The first period is the first whose anchor day is on or after the
+// start date: nothing is billed in part.
+type Schedule struct {
+	Cadence   Cadence
+	AnchorDay int
+	TimeZone  string
+	StartsOn  Date
+}
+
+// zones remembers what LoadLocation parsed: it reads the table anew each time.
+var zones sync.Map
+
+func (s Schedule) zone() *time.Location {
+	if zone, ok := zones.Load(s.TimeZone); ok {
+		return zone.(*time.Location)
+	}
+	zone, err := time.LoadLocation(s.TimeZone)
+	if err != nil {
+		return time.UTC // only a fact written by a newer build can name a zone that ParseTimeZone refuses
+	}
+	zones.Store(s.TimeZone, zone)
+	return zone
+}
+
+// DueAt is the instant, in UTC, at which p falls due.
+func (s Schedule) DueAt(p Period) time.Time {
+	y, m := p.Start()
+	day := s.AnchorDay
+	if last := time.Date(y, time.Month(m)+1, 0, 0, 0, 0, 0, time.UTC).Day(); day > last {
+		day = last
+	}
+	zone := s.zone()
+	t := time.Date(y, time.Month(m), day, 0, 0, 0, 0, zone)
+	// Where clocks skip midnight, time.Date gives an instant of the day before.
+	for t.Day() != day {
+		t = t.Add(30 * time.Minute)
+	}
+	return t.UTC()
+}
+
+// First is the first period that is billed.
+func (s Schedule) First() Period {
+	p := PeriodOf(s.Cadence, s.StartsOn.Year, int(s.StartsOn.Month))
+	if s.DueAt(p).Before(s.StartsOn.at(s.zone())) {
+		p = p.Next()
+	}
+	return p
+}
+
+// NextAfter is the first period, not before First, that falls due at or after t.
+func (s Schedule) NextAfter(t time.Time) Period {
+	local := t.In(s.zone())
+	p := PeriodOf(s.Cadence, local.Year(), int(local.Month()))
+	for s.DueAt(p).Before(t) {
+		p = p.Next()
+	}
+	if first := s.First(); p.Before(first) {
+		return first
+	}
+	return p
+}

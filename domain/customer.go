@@ -1,0 +1,208 @@
+package domain
+
+import (
+	"iter"
+	"time"
+)
+
+// SubscriptionStatus is where a subscription stands.
+type SubscriptionStatus string
+
+// The statuses; the zero value is no subscription.
+const (
+	SubscriptionActive SubscriptionStatus = "active"
+	SubscriptionOnHold SubscriptionStatus = "paused"
+	SubscriptionEnded  SubscriptionStatus = "cancelled"
+)
+
+// Subscription is what a customer pays for, and when.
+type Subscription struct {
+	Status SubscriptionStatus
+	Schedule
+	Amount  Money
+	Changes []AmountChange // later amounts, in the order they were decided
+	EndMode CancelMode     // of a cancelled subscription
+	EndedAt time.Time      // business time of its cancellation
+}
+
+// Bills reports whether p can still fall due: the subscription is active, or
+// it ended with its period and p was due before that.
+func (s Subscription) Bills(p Period) bool {
+	switch s.Status {
+	case SubscriptionActive:
+		return true
+	case SubscriptionEnded:
+		return s.EndMode == CancelPeriodEnd && !s.DueAt(p).After(s.EndedAt)
+	}
+	return false
+}
+
+// AmountChange is an amount that holds from a period on.
+type AmountChange struct {
+	From        Period
+	AmountMinor int64
+}
+
+// AmountFor is the subscription's amount for p.
+func (s Subscription) AmountFor(p Period) Money {
+	m := s.Amount
+	for _, c := range s.Changes {
+		if !p.Before(c.From) {
+			m.Minor = c.AmountMinor
+		}
+	}
+	return m
+}
+
+// Customer is what a decision may know of a customer: a value rebuilt from the
+// customer's stream. The zero Customer is not registered.
+type Customer struct {
+	id              CustomerID
+	registered      bool
+	stripeCustomer  string
+	paymentMethod   string
+	subscription    Subscription
+	hasSubscription bool
+	requested       PeriodSet // periods for which a charge was requested
+	billedPeriods   PeriodSet // periods that are paid, for ever
+	closedPeriods   PeriodSet // periods settled, written off or void
+	bills           bills
+}
+
+var _ State[Customer] = Customer{}
+
+// ID is the customer's id.
+func (c Customer) ID() CustomerID { return c.id }
+
+// Registered reports whether the customer exists.
+func (c Customer) Registered() bool { return c.registered }
+
+// StripeCustomerID is the customer's id at Stripe.
+func (c Customer) StripeCustomerID() string { return c.stripeCustomer }
+
+// PaymentMethodID is the method for attempts yet to be requested.
+func (c Customer) PaymentMethodID() string { return c.paymentMethod }
+
+// Subscription is the customer's subscription, if there was ever one.
+func (c Customer) Subscription() (Subscription, bool) { return c.subscription, c.hasSubscription }
+
+// Requested is the set of periods for which a charge was requested.
+func (c Customer) Requested() PeriodSet { return c.requested }
+
+// BilledPeriods is the set of periods that are paid.
+func (c Customer) BilledPeriods() PeriodSet { return c.billedPeriods }
+
+// Bill is the bill for p, if anything is known of it.
+func (c Customer) Bill(p Period) (Bill, bool) { return c.bills.get(p) }
+
+// Bills lists all bills, oldest period first.
+func (c Customer) Bills() iter.Seq[Bill] {
+	return func(yield func(Bill) bool) {
+		for _, b := range c.bills {
+			if !yield(*b) {
+				return
+			}
+		}
+	}
+}
+
+// Overlapping is a period other than p that is requested, billed, closed or
+// due and shares a month with p.
+func (c Customer) Overlapping(p Period) (Period, bool) {
+	for _, b := range c.bills {
+		if b.Period != p && b.Period.Overlaps(p) {
+			return b.Period, true
+		}
+	}
+	return Period{}, false
+}
+
+// Claim decides what a collector may do for one attempt of a bill, on the
+// facts as they are now. An attempt that has started without an outcome is
+// never refused: it answers send, or resolve only.
+func (c Customer) Claim(p Period, attempt int) Claim {
+	b, ok := c.bills.get(p)
+	if !ok || b.Attempt != attempt {
+		return ClaimNone
+	}
+	switch b.Status {
+	case BillClosingStatus:
+		return ClaimClose
+	case BillVoid, BillSettledStatus, BillWrittenOffStatus:
+		return ClaimVoid
+	case BillStarted, BillUnknown:
+		if b.Cancelled {
+			return ClaimResolve
+		}
+		return ClaimSend
+	case BillRequested, BillHeld, BillWaiting:
+		switch {
+		case b.Cancelled && b.Unresolved:
+			return ClaimResolve
+		case b.Cancelled:
+			return ClaimVoid
+		case b.HasDue && c.subscription.Status == SubscriptionOnHold && !b.Unresolved:
+			return ClaimWait
+		}
+		return ClaimSend
+	}
+	return ClaimNone
+}
+
+// Evolve is the customer after e. It never changes c.
+func (c Customer) Evolve(e Event) Customer {
+	switch e := e.(type) {
+	case CustomerRegistered:
+		c.id, c.registered = e.CustomerID, true
+		c.stripeCustomer, c.paymentMethod = e.StripeCustomerID, e.PaymentMethodID
+	case PaymentMethodChanged:
+		c.paymentMethod = e.PaymentMethodID
+	case SubscriptionActivated:
+		c.hasSubscription = true
+		c.subscription = Subscription{
+			Status:   SubscriptionActive,
+			Schedule: Schedule{Cadence: e.Cadence, AnchorDay: e.AnchorDay, TimeZone: e.TimeZone, StartsOn: e.StartsOn},
+			Amount:   e.Money,
+		}
+	case SubscriptionAmountChanged:
+		changes := c.subscription.Changes
+		c.subscription.Changes = append(changes[:len(changes):len(changes)], AmountChange{e.EffectivePeriod, e.AmountMinor})
+	case SubscriptionPaused:
+		c.subscription.Status = SubscriptionOnHold
+	case SubscriptionResumed:
+		c.subscription.Status = SubscriptionActive
+		for _, b := range c.bills {
+			if b.Status == BillWaiting {
+				c = c.bill(b.Period, func(b *Bill) { b.Status = BillRequested })
+			}
+		}
+	case SubscriptionCancelled:
+		c.subscription.Status = SubscriptionEnded
+		c.subscription.EndMode, c.subscription.EndedAt = e.Mode, e.At
+		if e.Mode == CancelNow {
+			for _, b := range c.bills {
+				if !b.Status.Final() {
+					c = c.bill(b.Period, func(b *Bill) { b.Cancelled = true })
+				}
+			}
+		}
+	case MonthlyBillingDue:
+		c = c.bill(e.BillingPeriod, func(b *Bill) {
+			b.HasDue, b.DueAt = true, e.DueAt
+			if b.Status == "" {
+				b.Status, b.Amount = BillDue, e.Money
+			}
+		})
+	default:
+		return c.evolveBill(e)
+	}
+	return c
+}
+
+// bill returns the customer with one bill changed; change works on a copy.
+func (c Customer) bill(p Period, change func(*Bill)) Customer {
+	b, _ := c.bills.get(p)
+	change(&b)
+	c.bills = c.bills.with(b)
+	return c
+}

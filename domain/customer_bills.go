@@ -1,0 +1,91 @@
+package domain
+
+// evolveBill is Evolve for the facts about one bill.
+func (c Customer) evolveBill(e Event) Customer {
+	switch e := e.(type) {
+	case ChargeRequested:
+		c.requested = c.requested.With(e.BillingPeriod)
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Attempt, b.Start, b.Unresolved = e.Attempt, 0, false
+			b.Key, b.Amount = e.Key, e.Money
+			b.StripeCustomerID, b.PaymentMethodID = e.StripeCustomerID, e.PaymentMethodID
+			b.progress(BillRequested)
+		})
+	case ChargeAttemptStarted:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Unresolved = b.Unresolved || b.Status == BillStarted
+			b.Start = e.Start
+			b.progress(BillStarted)
+		})
+	case ChargeIntentCommitted:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.IntentID, b.IntentNo = e.IntentID, e.IntentNo
+			b.Unresolved = b.Unresolved || e.Adopted // somebody may have confirmed it
+		})
+	case CustomerBilled:
+		c.billedPeriods = c.billedPeriods.With(e.BillingPeriod)
+		c.closedPeriods = c.closedPeriods.Without(e.BillingPeriod)
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Status, b.ChargeID, b.Unresolved = BillPaid, e.ChargeID, false
+			if b.Amount.Minor == 0 {
+				b.Amount = e.Money
+			}
+			if e.IntentID != "" {
+				b.IntentID = e.IntentID
+			}
+		})
+	case ChargeDeclined:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.DeclineClass, b.Unresolved = e.Class, false
+			b.progress(BillDeclined)
+		})
+	case ChargeRejected:
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillRejected) })
+	case ChargeHeld:
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillHeld) })
+	case ChargeNotSent:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			if b.Unresolved {
+				b.progress(BillUnknown)
+			} else {
+				b.progress(BillRequested)
+			}
+		})
+	case ChargeUnknown:
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.Unresolved = true; b.progress(BillUnknown) })
+	case ChargeActionRequired:
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillActionRequired) })
+	case ChargeNeedsReview:
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillNeedsReview) })
+	case ChargeWaiting:
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillWaiting) })
+	case ChargeVoided:
+		return c.close(e.BillingPeriod, BillVoid)
+	case BillClosing:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Closing, b.Reference, b.Reason = e.Mode, e.Reference, e.Reason
+			b.progress(BillClosingStatus)
+		})
+	case BillSettled:
+		return c.close(e.BillingPeriod, BillSettledStatus)
+	case BillWrittenOff:
+		return c.close(e.BillingPeriod, BillWrittenOffStatus)
+	case ChargeOutcomeSurprise: // there to be reconciled; no decision asks about it
+	}
+	return c
+}
+
+func (c Customer) close(p Period, status BillStatus) Customer {
+	if c.billedPeriods.Has(p) {
+		return c
+	}
+	c.closedPeriods = c.closedPeriods.With(p)
+	return c.bill(p, func(b *Bill) { b.Status = status })
+}
+
+// progress moves the bill's status, unless the bill has ended.
+func (b *Bill) progress(to BillStatus) {
+	if !b.Status.Final() {
+		b.Status = to
+	}
+}

@@ -1,0 +1,49 @@
+package domain
+
+import (
+	"iter"
+	"slices"
+)
+
+// Event is a fact about the business. Its name is a contract: a new shape gets
+// a new name or a higher schema version, and no name is ever reused. Event
+// payloads hold no names, e-mail addresses, card data or secrets.
+//
+//sumtype:decl
+type Event interface {
+	// EventName is the contract name, such as customer.billed.v1.
+	EventName() string
+	isFact()
+}
+
+// fact makes a struct an Event of this package and of no other.
+type fact struct{}
+
+func (fact) isFact() {}
+
+// State is a value rebuilt from facts. Evolve cannot fail, block, look at a
+// clock or change its receiver.
+type State[S any] interface{ Evolve(Event) S }
+
+// Fold rebuilds a state from its history, oldest first.
+func Fold[S State[S]](history iter.Seq[Event]) S {
+	var s S
+	for e := range history {
+		s = s.Evolve(e)
+	}
+	return s
+}
+
+// Events is the catalogue: one zero value of every fact there is.
+func Events() iter.Seq[Event] {
+	return slices.Values([]Event{
+		CustomerRegistered{}, PaymentMethodChanged{},
+		SubscriptionActivated{}, SubscriptionAmountChanged{}, SubscriptionPaused{}, SubscriptionResumed{}, SubscriptionCancelled{},
+		MonthlyBillingDue{},
+		ChargeRequested{}, ChargeAttemptStarted{}, ChargeIntentCommitted{},
+		CustomerBilled{}, ChargeDeclined{}, ChargeActionRequired{}, ChargeRejected{}, ChargeHeld{}, ChargeNotSent{}, ChargeUnknown{},
+		ChargeNeedsReview{}, ChargeOutcomeSurprise{},
+		ChargeWaiting{}, ChargeVoided{},
+		BillClosing{}, BillSettled{}, BillWrittenOff{},
+	})
+}

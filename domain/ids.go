@@ -1,0 +1,47 @@
+package domain
+
+import (
+	"regexp"
+	"strings"
+)
+
+// CustomerID names who is billed. The caller chooses it; its alphabet has no
+// separator, so that keys built from it are injective.
+type CustomerID string
+
+var (
+	customerIDShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+	stripeIDShape   = regexp.MustCompile(`^[A-Za-z0-9_]{1,200}$`)
+)
+
+// ParseCustomerID accepts [A-Za-z0-9][A-Za-z0-9_-]{0,63} and nothing else; it
+// never trims or folds. The error is an invalid field customer_id.
+func ParseCustomerID(s string) (CustomerID, error) {
+	if !customerIDShape.MatchString(s) {
+		return "", InvalidField("customer_id", "must be 1 to 64 of A-Z a-z 0-9 _ - and begin with a letter or digit")
+	}
+	return CustomerID(s), nil
+}
+
+// ParseStripeID accepts an object id of Stripe with the given prefix ("cus_",
+// "pm_"), at most 200 characters. The error names field.
+func ParseStripeID(field, prefix, s string) (string, error) {
+	if !strings.HasPrefix(s, prefix) || len(s) == len(prefix) || !stripeIDShape.MatchString(s) {
+		return "", InvalidField(field, "must be a Stripe id beginning with %q", prefix)
+	}
+	return s, nil
+}
+
+// StreamID names an aggregate's stream. All facts about a customer are in one.
+type StreamID string
+
+const customerStream = "customer/"
+
+// Stream is the customer's stream.
+func (id CustomerID) Stream() StreamID { return StreamID(customerStream + string(id)) }
+
+// SequenceKey is what must stay in order and shares a partition: the customer
+// of a customer's stream, else the stream itself.
+func (s StreamID) SequenceKey() string {
+	return strings.TrimPrefix(string(s), customerStream)
+}

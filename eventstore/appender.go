@@ -1,0 +1,184 @@
+package eventstore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Limits of the shared commits. Two committers keep the server busy while one
+// of them waits for the disk; a group is as large as what waits, up to
+// groupMost batches.
+const (
+	committers   = 2
+	groupMost    = 64
+	groupTimeout = 30 * time.Second
+)
+
+// appender lets appends that wait at the same time share a commit. An append
+// that finds a committer free goes alone and at once.
+type appender struct {
+	store *Store
+
+	mu    sync.Mutex
+	busy  int
+	queue []*waiting
+}
+
+type waiting struct {
+	batch  Batch
+	result Result
+	err    error
+	done   chan struct{}
+}
+
+func (a *appender) append(ctx context.Context, b Batch) (Result, error) {
+	a.mu.Lock()
+	if a.busy < committers {
+		a.busy++
+		a.mu.Unlock()
+		defer a.next()
+		return a.alone(ctx, b)
+	}
+	w := &waiting{batch: b, done: make(chan struct{})}
+	a.queue = append(a.queue, w)
+	a.mu.Unlock()
+	select {
+	case <-w.done:
+		return w.result, w.err
+	case <-ctx.Done():
+		if a.withdraw(w) {
+			return Result{}, ctx.Err()
+		}
+		<-w.done // it is being written: its answer comes, and is the truth
+		return w.result, w.err
+	}
+}
+
+// withdraw takes w out of the queue, if it is still there.
+func (a *appender) withdraw(w *waiting) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, q := range a.queue {
+		if q == w {
+			a.queue = append(a.queue[:i], a.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// next hands the committer on to whatever waits, or frees it.
+func (a *appender) next() {
+	a.mu.Lock()
+	group := a.take()
+	if len(group) == 0 {
+		a.busy--
+		a.mu.Unlock()
+		return
+	}
+	a.mu.Unlock()
+	go func() {
+		defer a.next()
+		a.together(group)
+	}()
+}
+
+// take removes a group from the queue: no two of the same stream or key, since
+// within one statement neither would see the other.
+func (a *appender) take() (group []*waiting) {
+	if len(a.queue) == 0 {
+		return nil
+	}
+	batches := make([]Batch, len(a.queue))
+	for i, w := range a.queue {
+		batches[i] = w.batch
+	}
+	round := rounds(batches)[0]
+	if len(round) > groupMost {
+		round = round[:groupMost]
+	}
+	taken := make(map[int]bool, len(round))
+	for _, i := range round {
+		group = append(group, a.queue[i])
+		taken[i] = true
+	}
+	rest := a.queue[:0]
+	for i, w := range a.queue {
+		if !taken[i] {
+			rest = append(rest, w)
+		}
+	}
+	clear(a.queue[len(rest):])
+	a.queue = rest
+	return group
+}
+
+// alone writes one batch by one statement.
+func (a *appender) alone(ctx context.Context, b Batch) (Result, error) {
+	s := a.store
+	results := make([]Result, 1)
+	err := s.appendRound(ctx, s.pool, []Batch{b}, []int{0}, results, false)
+	switch {
+	case err == nil:
+		s.commits.Add(1)
+		s.Committed(Grown(results))
+		return results[0], nil
+	case clash(err, "events_stream_version"):
+		return a.clashed(ctx, b, &VersionConflict{b.Stream, b.Head.Version})
+	case clash(err, "request_keys_pkey"):
+		return a.clashed(ctx, b, keyReused(b.Request.Key))
+	}
+	return Result{}, ambiguous(err)
+}
+
+// clashed answers a batch that lost a race: perhaps to its own first try.
+func (a *appender) clashed(ctx context.Context, b Batch, otherwise error) (Result, error) {
+	if b.Key == "" {
+		return Result{Err: otherwise}, nil
+	}
+	receipt, found, err := a.store.Receipt(ctx, a.store.pool, b.Key, b.Command, b.Fingerprint)
+	if err != nil {
+		return Result{}, err
+	}
+	if !found {
+		return Result{Err: otherwise}, nil
+	}
+	return Result{Receipt: receipt}, nil
+}
+
+// together writes a group in one transaction: two statements, one round trip.
+// If that fails as a whole, each is tried by itself, so that one bad batch
+// harms no other.
+func (a *appender) together(group []*waiting) {
+	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+	defer cancel()
+	s := a.store
+	if len(group) > 1 {
+		batches, round, results := make([]Batch, len(group)), make([]int, len(group)), make([]Result, len(group))
+		for i, w := range group {
+			batches[i], round[i] = w.batch, i
+		}
+		err := s.appendRound(ctx, s.pool, batches, round, results, true)
+		if err == nil {
+			s.commits.Add(1)
+			s.Committed(Grown(results))
+			for i, w := range group {
+				w.result = results[i]
+				close(w.done)
+			}
+			return
+		}
+		if err := ambiguous(err); brokenConnection(err) {
+			for _, w := range group {
+				w.err = err
+				close(w.done)
+			}
+			return
+		}
+	}
+	for _, w := range group {
+		w.result, w.err = a.alone(ctx, w.batch)
+		close(w.done)
+	}
+}

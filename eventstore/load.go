@@ -1,0 +1,173 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/billonce/billonce/domain"
+)
+
+const eventColumns = `partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key,
+	payload::text, metadata::text, coalesce(command_key, ''), digest, recorded_at`
+
+// Load reads a stream's events after a version, oldest first. An event that
+// this build does not know has Err set and Event nil; a decision must refuse
+// to be made on it.
+func (s *Store) Load(ctx context.Context, q Querier, stream domain.StreamID, after int) ([]Recorded, error) {
+	rows, err := q.Query(ctx, loadSQL, string(stream), after)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", stream, err)
+	}
+	events, err := s.collect(rows)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", stream, err)
+	}
+	return events, nil
+}
+
+const loadSQL = `SELECT ` + eventColumns + ` FROM events WHERE stream_id = $1 AND stream_version > $2 ORDER BY stream_version`
+
+// Since asks for the events of a stream after a version.
+type Since struct {
+	Stream domain.StreamID
+	After  int
+}
+
+// LoadMany reads many streams in one round trip. The result has the events of
+// each stream in order, streams in no order.
+func (s *Store) LoadMany(ctx context.Context, q Querier, wanted []Since) ([]Recorded, error) {
+	streams, after := columns(wanted)
+	rows, err := q.Query(ctx, loadManySQL, streams, after)
+	if err != nil {
+		return nil, fmt.Errorf("load %d streams: %w", len(wanted), err)
+	}
+	events, err := s.collect(rows)
+	if err != nil {
+		return nil, fmt.Errorf("load %d streams: %w", len(wanted), err)
+	}
+	return events, nil
+}
+
+// QueueLoadMany is LoadMany as a statement of a pipeline; read its answer with
+// CollectMany.
+func QueueLoadMany(p *pgx.Batch, wanted []Since) {
+	streams, after := columns(wanted)
+	p.Queue(loadManySQL, streams, after)
+}
+
+// CollectMany reads the answer to QueueLoadMany.
+func (s *Store) CollectMany(answers pgx.BatchResults) ([]Recorded, error) {
+	rows, err := answers.Query()
+	if err != nil {
+		return nil, fmt.Errorf("load streams: %w", err)
+	}
+	events, err := s.collect(rows)
+	if err != nil {
+		return nil, fmt.Errorf("load streams: %w", err)
+	}
+	return events, nil
+}
+
+const loadManySQL = `SELECT e.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.event_type, e.schema_version, e.sequence_key,
+	e.payload::text, e.metadata::text, coalesce(e.command_key, ''), e.digest, e.recorded_at
+	FROM unnest($1::text[], $2::int[]) AS w(stream, after)
+	CROSS JOIN LATERAL (SELECT * FROM events e WHERE e.stream_id = w.stream AND e.stream_version > w.after ORDER BY e.stream_version) e`
+
+func columns(wanted []Since) (streams []string, after []int32) {
+	for _, w := range wanted {
+		streams, after = append(streams, string(w.Stream)), append(after, int32(w.After))
+	}
+	return streams, after
+}
+
+// pageSize is how many events one read of the whole log fetches.
+const pageSize = 2000
+
+// ReadAll reads the log in position order after a position, page by page: the
+// next page is fetched while the caller handles this one. It ends at what was
+// committed when it got there. Positions of different partitions are not
+// handed out in commit order; whoever follows the log as it grows keeps a
+// position per partition instead.
+func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, error] {
+	type page struct {
+		events []Recorded
+		err    error
+	}
+	return func(yield func(Recorded, error) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		pages := make(chan page)
+		go func() {
+			defer close(pages)
+			for after := after; ; {
+				rows, err := s.pool.Query(ctx, readSQL, after, pageSize)
+				var events []Recorded
+				if err == nil {
+					events, err = s.collect(rows)
+				}
+				select {
+				case pages <- page{events, err}:
+				case <-ctx.Done():
+					return
+				}
+				if err != nil || len(events) < pageSize {
+					return
+				}
+				after = events[len(events)-1].Position
+			}
+		}()
+		for p := range pages {
+			for _, e := range p.events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if p.err != nil {
+				yield(Recorded{}, fmt.Errorf("read the log: %w", p.err))
+				return
+			}
+		}
+	}
+}
+
+const readSQL = `SELECT ` + eventColumns + ` FROM events WHERE position > $1 ORDER BY position LIMIT $2`
+
+// Newest is the newest position of each partition, 0 for an empty one.
+func (s *Store) Newest(ctx context.Context, q Querier) (newest [Partitions]int64, err error) {
+	rows, err := q.Query(ctx, `SELECT p, coalesce((SELECT position FROM events WHERE partition = p ORDER BY position DESC LIMIT 1), 0) FROM generate_series(0, 63) AS p`)
+	if err != nil {
+		return newest, fmt.Errorf("read the newest positions: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p int
+		var n int64
+		if err := rows.Scan(&p, &n); err != nil {
+			return newest, fmt.Errorf("read the newest positions: %w", err)
+		}
+		newest[p] = n
+	}
+	return newest, rows.Err()
+}
+
+// collect scans and decodes rows of eventColumns.
+func (s *Store) collect(rows pgx.Rows) ([]Recorded, error) {
+	defer rows.Close()
+	var events []Recorded
+	for rows.Next() {
+		var r Recorded
+		var key, payload, metadata, stream string
+		if err := rows.Scan(&r.Partition, &r.Position, &r.EventID, &stream, &r.Version, &r.Type, &r.SchemaVersion, &r.SequenceKey,
+			&payload, &metadata, &key, &r.Digest, &r.RecordedAt); err != nil {
+			return nil, err
+		}
+		r.Stream, r.CommandKey = domain.StreamID(stream), domain.Key(key)
+		r.Payload, r.Metadata = []byte(payload), []byte(metadata)
+		r.Event, r.Err = s.codec.Decode(r.Type, r.SchemaVersion, r.Payload)
+		events = append(events, r)
+	}
+	return events, rows.Err()
+}

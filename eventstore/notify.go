@@ -1,0 +1,90 @@
+package eventstore
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Channel is the NOTIFY channel; the payload is a mask of partitions in hex.
+const Channel = "events"
+
+// notifyEvery bounds the notifications of a process: NOTIFY takes a lock that
+// serialises the server's commits, so many appends share one.
+const notifyEvery = 5 * time.Millisecond
+
+// notifier tells subscribers of this process at once, and other processes a
+// few milliseconds later, in a transaction of its own.
+type notifier struct {
+	pool *pgxpool.Pool
+	log  *slog.Logger
+
+	mu          sync.Mutex
+	subscribers map[int]func(uint64)
+	next        int
+	pending     uint64
+	closed      bool
+	sending     sync.WaitGroup
+}
+
+func newNotifier(pool *pgxpool.Pool, log *slog.Logger) *notifier {
+	return &notifier{pool: pool, log: log, subscribers: map[int]func(uint64){}}
+}
+
+func (n *notifier) subscribe(f func(uint64)) (cancel func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	id := n.next
+	n.next++
+	n.subscribers[id] = f
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.subscribers, id)
+	}
+}
+
+func (n *notifier) announce(mask uint64) {
+	if mask == 0 {
+		return
+	}
+	n.mu.Lock()
+	first := n.pending == 0
+	n.pending |= mask
+	tell := make([]func(uint64), 0, len(n.subscribers))
+	for _, f := range n.subscribers {
+		tell = append(tell, f)
+	}
+	if first && !n.closed {
+		n.sending.Add(1)
+		time.AfterFunc(notifyEvery, n.send)
+	}
+	n.mu.Unlock()
+	for _, f := range tell {
+		f(mask)
+	}
+}
+
+func (n *notifier) send() {
+	defer n.sending.Done()
+	n.mu.Lock()
+	mask := n.pending
+	n.pending = 0
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := n.pool.Exec(ctx, `SELECT pg_notify($1, $2)`, Channel, strconv.FormatUint(mask, 16)); err != nil {
+		n.log.Debug("notify failed; readers will find the events by their scan", "error", err)
+	}
+}
+
+func (n *notifier) close() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.sending.Wait()
+}

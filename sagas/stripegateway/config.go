@@ -1,0 +1,161 @@
+package stripegateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Config is what a Gateway needs. It prints without its key.
+type Config struct {
+	// BaseURL is where Stripe's API is spoken, usually the spend proxy. A path
+	// prefix is kept, a trailing slash or /v1 is cut. Plain http is accepted
+	// only where it does not cross a public network: loopback and private
+	// addresses, localhost, and names that cannot be public (without a dot, as
+	// containers have, or ending in .localhost, .local or .internal).
+	BaseURL string
+	// Key is the vault key, or a Stripe secret or restricted key. A live
+	// Stripe key goes over http to loopback only.
+	Key string
+	// Timeout bounds each call from its first step to the last byte of its
+	// answer, at least a millisecond. Zero is 30 seconds.
+	Timeout time.Duration
+	// Log receives a line a call at debug level. It is required.
+	Log *slog.Logger
+	// MaxConns is how many idle connections are kept: at least the number of
+	// calls in flight, or each burst dials again. Zero is 64.
+	MaxConns int
+	// PaymentMethodTypes is sent with every create; nil is card alone. A
+	// change meets Stripe's answer idempotency_error for each bill whose
+	// create was lost under the former value, until its key is forgotten.
+	PaymentMethodTypes []string
+}
+
+const (
+	defaultTimeout  = 30 * time.Second
+	defaultMaxConns = 64
+)
+
+// String names the gateway's address and never its key.
+func (c Config) String() string { return "stripegateway " + publicAddress(c.BaseURL) }
+
+// GoString is String, so that %#v keeps the key to itself too.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue is String for slog.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+func publicAddress(raw string) string {
+	base, err := url.Parse(raw)
+	if err != nil {
+		return "(unreadable address)"
+	}
+	return base.Scheme + "://" + base.Host + base.Path
+}
+
+// withDefaults fills the zero values in and checks everything at once; the
+// error lists every fault.
+func (c Config) withDefaults() (Config, *url.URL, error) {
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.MaxConns == 0 {
+		c.MaxConns = defaultMaxConns
+	}
+	if c.PaymentMethodTypes == nil {
+		c.PaymentMethodTypes = []string{"card"}
+	}
+
+	base, faults := baseURL(c.BaseURL)
+	switch {
+	case c.Key == "":
+		faults = append(faults, errors.New("Key: is required"))
+	case !isHeaderToken(c.Key):
+		faults = append(faults, errors.New("Key: must be printable ASCII without spaces, at most 255 characters"))
+	case liveKey.MatchString(c.Key) && base != nil && base.Scheme == "http" && !isLoopback(base.Hostname()):
+		faults = append(faults, errors.New("Key: a live Stripe key must not travel over http"))
+	}
+	if c.Timeout < time.Millisecond {
+		faults = append(faults, fmt.Errorf("Timeout: %s is too short", c.Timeout))
+	}
+	if c.Log == nil {
+		faults = append(faults, errors.New("Log: is required"))
+	}
+	if c.MaxConns < 0 {
+		faults = append(faults, fmt.Errorf("MaxConns: %d is negative", c.MaxConns))
+	}
+	if len(c.PaymentMethodTypes) == 0 {
+		faults = append(faults, errors.New("PaymentMethodTypes: is empty"))
+	}
+	for _, kind := range c.PaymentMethodTypes {
+		if !methodType.MatchString(kind) {
+			faults = append(faults, fmt.Errorf("PaymentMethodTypes: %q is not a payment method type", kind))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return c, nil, fmt.Errorf("configure stripe gateway: %w", err)
+	}
+	return c, base, nil
+}
+
+var (
+	liveKey    = regexp.MustCompile(`^[sr]k_live_`)
+	methodType = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
+)
+
+func isHeaderToken(s string) bool {
+	for i := range len(s) {
+		if s[i] <= 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return len(s) <= 255
+}
+
+// baseURL reads the address and lists what is wrong with it. Faults never
+// quote it: it may hold credentials.
+func baseURL(raw string) (*url.URL, []error) {
+	if raw == "" {
+		return nil, []error{errors.New("BaseURL: is required")}
+	}
+	base, err := url.Parse(raw)
+	if err != nil || base.Hostname() == "" || (base.Scheme != "https" && base.Scheme != "http") {
+		return nil, []error{errors.New("BaseURL: must be an absolute http or https URL")}
+	}
+	var faults []error
+	if base.User != nil || base.RawQuery != "" || base.ForceQuery || base.Fragment != "" {
+		faults = append(faults, errors.New("BaseURL: must have no user, query or fragment"))
+	}
+	if base.Scheme == "http" && !isPrivate(base.Hostname()) {
+		faults = append(faults, errors.New("BaseURL: must be https unless the host is loopback or private"))
+	}
+	if base.EscapedPath() != base.Path || strings.Contains(base.Path, "//") {
+		faults = append(faults, errors.New("BaseURL: its path must be plain"))
+	}
+	base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
+	base.Host = strings.ToLower(base.Host)
+	return base, faults
+}
+
+func isLoopback(host string) bool {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.Unmap().IsLoopback()
+	}
+	host = strings.ToLower(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+func isPrivate(host string) bool {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		addr = addr.Unmap()
+		return addr.IsLoopback() || addr.IsPrivate() || addr.IsLinkLocalUnicast()
+	}
+	host = strings.ToLower(host)
+	return isLoopback(host) || !strings.Contains(host, ".") ||
+		strings.HasSuffix(host, ".local") || strings.HasSuffix(host, ".internal")
+}
