@@ -166,3 +166,39 @@ func (d *Dispatcher) Customer(ctx context.Context, id domain.CustomerID) (domain
 	}
 	return c, nil
 }
+
+// Customers is the state of many customers as the log has them now, in one
+// round trip. It must not be used to decide; that is what Begin is for.
+func (d *Dispatcher) Customers(ctx context.Context, ids []domain.CustomerID) (map[domain.CustomerID]domain.Customer, error) {
+	return d.CustomersIn(ctx, d.log.Pool(), ids)
+}
+
+// CustomersIn is Customers on a given connection or transaction. What it reads
+// is not cached, since the transaction may see what others never will.
+func (d *Dispatcher) CustomersIn(ctx context.Context, q eventstore.Querier, ids []domain.CustomerID) (map[domain.CustomerID]domain.Customer, error) {
+	states := make(map[domain.CustomerID]domain.Customer, len(ids))
+	var since []eventstore.Since
+	for _, id := range ids {
+		if _, ok := states[id]; ok {
+			continue
+		}
+		at, ok := d.cache.get(id.Stream())
+		if !ok {
+			at = folded{state: domain.Customer{}}
+		}
+		states[id] = at.state.(domain.Customer)
+		since = append(since, eventstore.Since{Stream: id.Stream(), After: at.head.Version})
+	}
+	events, err := d.log.LoadMany(ctx, q, since)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events {
+		if e.Err != nil {
+			return nil, fmt.Errorf("read %s: %w", e.Stream, e.Err)
+		}
+		id := domain.CustomerID(e.SequenceKey)
+		states[id] = states[id].Evolve(e.Event)
+	}
+	return states, nil
+}

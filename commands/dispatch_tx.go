@@ -91,6 +91,11 @@ func (u *Unit) Customer(id domain.CustomerID) domain.Customer {
 // it left, and appends what they decide in as few statements as their streams
 // allow. A command whose key was seen gets its old receipt.
 func (u *Unit) Dispatch(ctx context.Context, meta eventstore.Meta, reqs ...Request) ([]Reply, error) {
+	return u.DispatchEach(ctx, reqs, func(int) eventstore.Meta { return meta })
+}
+
+// DispatchEach is Dispatch with metadata of its own for each command.
+func (u *Unit) DispatchEach(ctx context.Context, reqs []Request, meta func(i int) eventstore.Meta) ([]Reply, error) {
 	replies := make([]Reply, len(reqs))
 	prints := make([][]byte, len(reqs))
 	for i, req := range reqs {
@@ -136,7 +141,7 @@ func (u *Unit) Dispatch(ctx context.Context, meta eventstore.Meta, reqs ...Reque
 			continue
 		}
 		batches = append(batches, eventstore.Batch{
-			Stream: req.Stream(), Head: at.head, Key: req.Key(), Command: req.Name(), Fingerprint: prints[i], Meta: meta, Events: events,
+			Stream: req.Stream(), Head: at.head, Key: req.Key(), Command: req.Name(), Fingerprint: prints[i], Meta: meta(i), Events: events,
 		})
 		owner = append(owner, i)
 		inBatch[req.Key()] = i
@@ -242,3 +247,7 @@ func (u *Unit) receipts(ctx context.Context, reqs []Request, prints [][]byte) (m
 	}
 	return seen, nil
 }
+
+// Grown is the mask of partitions that the unit has appended to, for a caller
+// whose commit is announced by somebody else.
+func (u *Unit) Grown() uint64 { return u.grown }

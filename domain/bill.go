@@ -11,21 +11,21 @@ type BillStatus string
 
 // The statuses. See the picture in the package documentation.
 const (
-	BillDue            BillStatus = "due" // declared, no charge requested yet
-	BillRequested      BillStatus = "requested"
-	BillStarted        BillStatus = "started"
-	BillUnknown        BillStatus = "unknown"
-	BillActionRequired BillStatus = "action_required"
-	BillDeclined       BillStatus = "declined"
-	BillRejected       BillStatus = "rejected"
-	BillHeld           BillStatus = "held"
-	BillNeedsReview    BillStatus = "needs_review"
-	BillWaiting        BillStatus = "waiting"
-	BillClosingStatus  BillStatus = "closing"
-	BillPaid           BillStatus = "paid"
-	BillSettledStatus  BillStatus = "settled"
+	BillDue              BillStatus = "due" // declared, no charge requested yet
+	BillRequested        BillStatus = "requested"
+	BillStarted          BillStatus = "started"
+	BillUnknown          BillStatus = "unknown"
+	BillActionRequired   BillStatus = "action_required"
+	BillDeclined         BillStatus = "declined"
+	BillRejected         BillStatus = "rejected"
+	BillHeld             BillStatus = "held"
+	BillNeedsReview      BillStatus = "needs_review"
+	BillWaiting          BillStatus = "waiting"
+	BillClosingStatus    BillStatus = "closing"
+	BillPaid             BillStatus = "paid"
+	BillSettledStatus    BillStatus = "settled"
 	BillWrittenOffStatus BillStatus = "written_off"
-	BillVoid           BillStatus = "void"
+	BillVoid             BillStatus = "void"
 )
 
 // Final reports whether nothing more will be collected for the bill.

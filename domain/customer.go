@@ -137,7 +137,7 @@ func (c Customer) Claim(p Period, attempt int) Claim {
 		return ClaimSend
 	case BillRequested, BillHeld, BillWaiting:
 		switch {
-		case b.Cancelled && b.Unresolved:
+		case b.Cancelled && (b.Unresolved || b.IntentID != ""): // an intent ends at Stripe first
 			return ClaimResolve
 		case b.Cancelled:
 			return ClaimVoid

@@ -6,14 +6,16 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeRequested:
 		c.requested = c.requested.With(e.BillingPeriod)
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.Attempt, b.Start, b.Unresolved = e.Attempt, 0, false
+			b.Attempt, b.Start = e.Attempt, 0 // Unresolved stays: an intent may have been adopted before
 			b.Key, b.Amount = e.Key, e.Money
 			b.StripeCustomerID, b.PaymentMethodID = e.StripeCustomerID, e.PaymentMethodID
 			b.progress(BillRequested)
 		})
 	case ChargeAttemptStarted:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.Unresolved = b.Unresolved || b.Status == BillStarted
+			// A start that ended without an answer may have sent its confirm, but
+			// only if there was a committed intent to confirm.
+			b.Unresolved = b.Unresolved || b.Status == BillStarted && b.IntentID != ""
 			b.Start = e.Start
 			b.progress(BillStarted)
 		})
@@ -80,7 +82,7 @@ func (c Customer) close(p Period, status BillStatus) Customer {
 		return c
 	}
 	c.closedPeriods = c.closedPeriods.With(p)
-	return c.bill(p, func(b *Bill) { b.Status = status })
+	return c.bill(p, func(b *Bill) { b.progress(status) })
 }
 
 // progress moves the bill's status, unless the bill has ended.

@@ -32,13 +32,14 @@ func ParseKey(s string) (Key, error) {
 
 // KeyOf joins a command's name and the parts of its identity. Long parts
 // (a caller's key may have 255 characters itself) are hashed so that the whole
-// stays within 255 and still differs for different parts.
+// stays within 255 and still differs for different parts; no id can spell the
+// hashed form, since ids hold no colon.
 func KeyOf(command string, parts ...string) Key {
 	s := command + "/" + strings.Join(parts, "/")
 	if len(s) <= maxKeyLength {
 		return Key(s)
 	}
-	return Key(command + "/sha256/" + hash(s))
+	return Key(command + "/sha256:" + hash(s))
 }
 
 func hash(s string) string {
@@ -60,13 +61,15 @@ func ChargeKey(c CustomerID, p Period, attempt int) Key {
 
 // CreateKey is the key under which the intentNo-th PaymentIntent of a bill is
 // created. Stripe's key space is shared between endpoints, so it differs from
-// the key of the confirm.
-func CreateKey(c CustomerID, p Period, intentNo int) Key {
+// the key of the confirm. Again counts creates that were answered by a 500,
+// which Stripe stores and would replay for a day; an intent that such a create
+// may have left behind is unconfirmed and moves no money.
+func CreateKey(c CustomerID, p Period, intentNo, again int) Key {
 	k := ChargeKey(c, p, 1) + "-intent"
 	if intentNo > 1 {
 		k += Key("-" + strconv.Itoa(intentNo))
 	}
-	return k
+	return k.again(again)
 }
 
 // ConfirmKey is the key under which an attempt confirms the bill's intentNo-th
@@ -77,8 +80,12 @@ func ConfirmKey(c CustomerID, p Period, attempt, intentNo, again int) Key {
 	if intentNo > 1 {
 		k += Key("-i" + strconv.Itoa(intentNo))
 	}
-	if again > 0 {
-		k += Key("-again-" + strconv.Itoa(again))
+	return k.again(again)
+}
+
+func (k Key) again(n int) Key {
+	if n > 0 {
+		k += Key("-again-" + strconv.Itoa(n))
 	}
 	return k
 }

@@ -40,13 +40,16 @@ type Order struct {
 	StripeCustomerID string
 	PaymentMethodID  string
 	IntentNo         int    // which intent of the bill, from 1
+	CreateAgain      int    // creates that were answered by a stored 500
 	Again            int    // confirms after a quiet period
 	IntentID         string // the committed intent; empty before Prepare
 	LatestCharge     string // the intent's latest_charge before this attempt's confirm; empty: none
 }
 
 // CreateKey is the idempotency key of the create.
-func (o Order) CreateKey() domain.Key { return domain.CreateKey(o.CustomerID, o.Period, o.IntentNo) }
+func (o Order) CreateKey() domain.Key {
+	return domain.CreateKey(o.CustomerID, o.Period, o.IntentNo, o.CreateAgain)
+}
 
 // ConfirmKey is the idempotency key of the confirm.
 func (o Order) ConfirmKey() domain.Key {

@@ -43,13 +43,6 @@ const (
 	unreadable fault = "unreadable" // an answer that is not Stripe's
 )
 
-// holder makes stripe-go hand over an answer's bytes unread; they are decoded
-// once, into what is needed.
-type holder struct{ stripe.APIResource }
-
-// UnmarshalJSON leaves the bytes to the caller.
-func (*holder) UnmarshalJSON([]byte) error { return nil }
-
 // answer puts together what the wire saw and what stripe-go made of it.
 func (c *call) answer(err error) answer {
 	a := answer{
@@ -59,6 +52,9 @@ func (c *call) answer(err error) answer {
 	switch {
 	case c.violation != "":
 		a.fault, a.why = violated, c.violation
+		return a
+	case !c.begun:
+		a.fault, a.why = violated, "the library did not make the request"
 		return a
 	case c.status == 0:
 		a.fault, a.why = lost, describe(err)

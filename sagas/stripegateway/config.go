@@ -138,7 +138,7 @@ func baseURL(raw string) (*url.URL, []error) {
 		faults = append(faults, errors.New("BaseURL: its path must be plain"))
 	}
 	base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
-	base.Host = strings.ToLower(base.Host)
+	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":")
 	return base, faults
 }
 

@@ -3,7 +3,6 @@ package stripegateway
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"maps"
 	"strings"
 
@@ -27,6 +26,13 @@ type intent struct {
 	LastError      *lastError        `json:"last_payment_error"`
 	Metadata       map[string]string `json:"metadata"`
 	Created        int64             `json:"created"`
+}
+
+// intentAnswer is an answer that should be an intent. Whatever else Stripe, or
+// somebody else, answers has an empty or foreign id, which no check lets pass.
+type intentAnswer struct {
+	stripe.APIResource
+	intent
 }
 
 // lastError is why the intent's last attempt failed.
@@ -83,18 +89,6 @@ func (r *ref) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	return json.Unmarshal(data, (*string)(r))
-}
-
-var errNoObject = errors.New("not an object")
-
-// readIntent decodes an answer. Whatever is not an intent comes out with an
-// empty or foreign id, which no check lets pass.
-func readIntent(data []byte) (*intent, error) {
-	if data = bytes.TrimLeft(data, " \t\r\n"); len(data) == 0 || data[0] != '{' {
-		return nil, errNoObject
-	}
-	in := new(intent)
-	return in, json.Unmarshal(data, in)
 }
 
 // embedded takes over the intent inside an error.

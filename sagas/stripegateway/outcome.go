@@ -3,6 +3,8 @@ package stripegateway
 import (
 	"strings"
 
+	"github.com/stripe/stripe-go/v76"
+
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas"
 )
@@ -23,6 +25,10 @@ const unwillingBackOff = 10
 // method without one that the table knows.
 const noUsableMethod = "payment_method_missing"
 
+// unexpectedState is the code with which an intent refuses what its status does
+// not allow. The error shows the intent.
+const unexpectedState = string(stripe.ErrorCodePaymentIntentUnexpectedState)
+
 // takeOutcome is the outcome table for a confirm; the package comment shows
 // it. It speaks of this send alone: that an earlier send of the attempt may
 // still be unresolved is the aggregate's to know.
@@ -34,9 +40,9 @@ func takeOutcome(o sagas.Order, a answer) domain.Outcome {
 		return shown(o, a.intent, a)
 	case (a.status == 400 || a.status == 402) && a.intent != nil && a.kind != "idempotency_error":
 		// The state of the object beats the words of the error.
-		if out := shown(o, a.intent, a); out.Class != domain.Unknown {
-			return out
-		} else if a.status == 400 || a.intent.Status == statusProcessing || a.intent.Status == statusSucceeded {
+		out := shown(o, a.intent, a)
+		open := out.Class == domain.Unknown && a.intent.Status != statusProcessing && a.intent.Status != statusSucceeded
+		if !open || a.code == unexpectedState {
 			return out
 		}
 	}
@@ -51,6 +57,9 @@ func shown(o sagas.Order, in *intent, a answer) domain.Outcome {
 	}
 	if in.ID != o.IntentID {
 		return review("the answer shows another intent", a, in)
+	}
+	if in.Status == statusCancelled { // takes no money, whatever else it says
+		return unknown("the intent is cancelled", quiet, a, in)
 	}
 	if wrong := in.contradictions(o); len(wrong) > 0 {
 		return review("the intent differs from the order: "+strings.Join(wrong, ", "), a, in)
@@ -74,8 +83,6 @@ func shown(o sagas.Order, in *intent, a answer) domain.Outcome {
 		return review("the payment is authorised and was not captured", a, in)
 	case statusProcessing:
 		return unknown("the payment is being processed", quiet, a, in)
-	case statusCancelled:
-		return unknown("the intent is cancelled", quiet, a, in)
 	case statusNeedsMethod, statusNeedsConfirmation:
 		return unknown("the intent is open", quiet, a, in)
 	}
@@ -96,21 +103,20 @@ func refusal(a answer) domain.Outcome {
 		}
 		return unknown(a.why, quiet, a, nil)
 	}
-	if a.status == 500 {
-		return unknown("Stripe failed; it may still complete or undo the request", quietAfter500, a, nil)
-	}
-	if a.fault == unreadable {
-		return unknown(a.why, quiet, a, nil)
-	}
-
 	switch {
+	case a.status == 500:
+		return unknown("Stripe failed; it may still complete or undo the request", quietAfter500, a, nil)
+	case a.status >= 300 && a.status < 400:
+		return unknown("a redirect, which is not followed", quiet, a, nil)
+	case a.fault == unreadable:
+		return unknown(a.why, quiet, a, nil)
 	case a.kind == "idempotency_error":
 		return review("the key was used with other parameters", a, a.intent)
 	case (a.status == 400 || a.status == 402) && a.noMethod:
 		return declined(a)
 	case a.status == 402 && a.kind == "card_error":
 		return declined(a)
-	case a.status == 400 && a.code == "payment_intent_unexpected_state":
+	case a.status == 400 && a.code == unexpectedState:
 		return unknown("the intent's state does not allow it", quiet, a, nil)
 	case a.status == 400 && a.code == "idempotency_key_in_use", a.status == 409:
 		return unknown("a request with this key or object is in progress", quiet, a, nil)
@@ -132,8 +138,8 @@ func refusal(a answer) domain.Outcome {
 		return retry("rate limit", a)
 	case a.status == 429 && a.code == "lock_timeout":
 		return retry("the object is locked by another request", a)
-	case a.status >= 300 && a.status < 400:
-		return unknown("a redirect, which is not followed", quiet, a, nil)
+	case a.status > 500:
+		return unknown("Stripe or a gateway in front of it failed", quiet, a, nil)
 	}
 	return unknown("an answer that proves nothing", quiet, a, nil)
 }
@@ -285,7 +291,7 @@ func attempted(in *intent, a answer) sagas.Finding {
 // cancelled is the table for a cancel.
 func cancelled(o sagas.Order, a answer) sagas.Finding {
 	succeeded := a.fault == noFault && a.status >= 200 && a.status < 300
-	refused := a.fault == noFault && a.status == 400 && a.code == "payment_intent_unexpected_state" && a.intent != nil
+	refused := a.fault == noFault && a.status == 400 && a.code == unexpectedState && a.intent != nil
 	if !succeeded && !refused {
 		return unreachable(a)
 	}

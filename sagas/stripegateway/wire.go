@@ -37,9 +37,10 @@ type call struct {
 	key      domain.Key // of a POST; a GET has none
 	maxBytes int64
 
+	begun      bool // the request came as far as the wire
 	violation  string
 	sent       *onceBody // of a POST that passed the checks
-	status     int // 0: no answer
+	status     int       // 0: no answer
 	requestID  string
 	replayed   bool
 	shouldTry  string // Stripe-Should-Retry
@@ -85,6 +86,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		closeBody(r)
 		return nil, errors.New("request without a call")
 	}
+	c.begun = true
 	var body []byte
 	if c.violation = w.check(c, r); c.violation == "" {
 		body, c.violation = readBody(r)
@@ -125,6 +127,13 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer.Body = &boundedBody{ReadCloser: answer.Body, call: c, left: c.maxBytes}
 	return answer, nil
+}
+
+// CloseIdleConnections closes what the transport below keeps open.
+func (w *wire) CloseIdleConnections() {
+	if t, ok := w.next.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 }
 
 // passed are the headers that leave the house.
@@ -212,12 +221,12 @@ type onceBody struct {
 
 const (
 	untouched = iota
-	begun
+	beingRead
 	sealed
 )
 
 func (b *onceBody) Read(p []byte) (int, error) {
-	if !b.state.CompareAndSwap(untouched, begun) && b.state.Load() == sealed {
+	if !b.state.CompareAndSwap(untouched, beingRead) && b.state.Load() == sealed {
 		return 0, errors.New("the call is over")
 	}
 	return b.r.Read(p)

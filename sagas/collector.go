@@ -1,0 +1,253 @@
+package sagas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/time/rate"
+
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+)
+
+// CollectorConfig sets a collector's limits.
+type CollectorConfig struct {
+	Concurrency int           // bills in flight at once
+	Timeout     time.Duration // of one call to Stripe
+	Lease       time.Duration // how long a claim lasts; must exceed Timeout
+	Poll        time.Duration // how often rows are looked for when nobody says that there are some
+	Rate        float64       // calls to Stripe a second; 0: no limit
+	LookSince   time.Time     // the first look reads what Stripe holds since then; zero: all
+	Actor       string        // recorded with every fact
+}
+
+// validate lists everything that is wrong with a config.
+func (c CollectorConfig) validate() error {
+	var faults []error
+	if c.Concurrency < 1 {
+		faults = append(faults, errors.New("concurrency must be at least 1"))
+	}
+	if c.Timeout <= 0 || c.Lease <= c.Timeout {
+		faults = append(faults, errors.New("the lease must exceed the Stripe time-out, which must be positive"))
+	}
+	if c.Poll <= 0 {
+		faults = append(faults, errors.New("the poll interval must be positive"))
+	}
+	if c.Rate < 0 {
+		faults = append(faults, errors.New("the rate must not be negative"))
+	}
+	return errors.Join(faults...)
+}
+
+// Collector is the one component that calls Stripe to take money. See the
+// package documentation for the life of a bill and the crash table.
+type Collector struct {
+	config  CollectorConfig
+	pool    *pgxpool.Pool
+	d       *commands.Dispatcher
+	gateway Gateway
+	clock   *Clock
+	log     *slog.Logger
+
+	book  *book
+	look  *Look
+	limit *rate.Limiter
+	wake  chan struct{}
+	pace  pace
+	epoch atomic.Int64
+
+	claims   atomic.Int64 // transactions that claimed
+	settled  atomic.Int64 // bills that were decided here
+	inFlight atomic.Int64
+}
+
+// NewCollector makes a collector; Run starts it.
+func NewCollector(config CollectorConfig, d *commands.Dispatcher, gateway Gateway, clock *Clock, log *slog.Logger) (*Collector, error) {
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("collector: %w", err)
+	}
+	limit := rate.Inf
+	if config.Rate > 0 {
+		limit = rate.Limit(config.Rate)
+	}
+	c := &Collector{
+		config: config, pool: d.Log().Pool(), d: d, gateway: gateway, clock: clock, log: log,
+		limit: rate.NewLimiter(limit, max(callsPerBill*config.Concurrency, 1)),
+		wake:  make(chan struct{}, 1),
+		pace:  pace{limit: float64(config.Concurrency), most: float64(config.Concurrency)},
+	}
+	c.book = newBook(c.pool, d, log, eventstore.Meta{Actor: config.Actor})
+	c.look = newLook(c)
+	return c, nil
+}
+
+// callsPerBill is what the rate limit reckons with: create and confirm.
+const callsPerBill = 2
+
+// Wake says that there may be rows to claim. It never blocks.
+func (c *Collector) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Look is the collector's look at what Stripe holds.
+func (c *Collector) Look() *Look { return c.look }
+
+// Stats is what a collector has done since it started.
+type Stats struct {
+	Commits  int64 // transactions of the money path: claims, intent ids, outcomes
+	Settled  int64 // bills decided
+	InFlight int64
+}
+
+// Stats reads the counters.
+func (c *Collector) Stats() Stats {
+	return Stats{c.claims.Load() + c.book.commits.Load() + c.look.commits.Load(), c.settled.Load(), c.inFlight.Load()}
+}
+
+// Run takes a look, then collects until ctx ends. It then claims nothing more,
+// lets the calls under way finish and records what they brought, for at most
+// grace; what is left is found by its lease. It returns nil on an ordered stop.
+func (c *Collector) Run(ctx context.Context, grace time.Duration) error {
+	// Work that has begun is finished although ctx has ended.
+	work, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	bookDone := make(chan struct{})
+	go func() {
+		defer close(bookDone)
+		c.book.run(work)
+	}()
+	if !c.untilLooked(ctx) {
+		cut()
+		<-bookDone
+		return nil
+	}
+	var background sync.WaitGroup
+	background.Go(func() { c.look.follow(ctx) })
+
+	var flights sync.WaitGroup
+	free := make(chan struct{}, 1)
+	for ctx.Err() == nil {
+		room := c.pace.room() - int(c.inFlight.Load())
+		if room < 1 || room < c.pace.room()/4 && c.inFlight.Load() > 0 {
+			select {
+			case <-free:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		jobs, more, err := c.claim(ctx, min(room, claimMost))
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("claim failed; trying again", "error", err)
+			pause(ctx, jitter(c.config.Poll))
+			continue
+		}
+		for _, j := range jobs {
+			c.inFlight.Add(1)
+			flights.Go(func() {
+				c.collect(work, j)
+				c.inFlight.Add(-1)
+				select {
+				case free <- struct{}{}:
+				default:
+				}
+			})
+		}
+		if len(jobs) > 0 {
+			continue
+		}
+		if more { // others were faster
+			pause(ctx, jitter(5*time.Millisecond))
+			continue
+		}
+		timer := time.NewTimer(c.config.Poll)
+		select {
+		case <-c.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+
+	landed := make(chan struct{})
+	go func() {
+		flights.Wait()
+		background.Wait()
+		close(landed)
+	}()
+	select {
+	case <-landed:
+	case <-time.After(grace):
+		c.log.Warn("calls are still under way after the grace time; their bills are found by their leases", "in_flight", c.inFlight.Load())
+	}
+	cut()
+	<-landed
+	<-bookDone
+	return nil
+}
+
+// untilLooked completes the first look, however long that takes. It reports
+// false if ctx ended first.
+func (c *Collector) untilLooked(ctx context.Context) bool {
+	for wait := 200 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 30*time.Second) {
+		err := c.look.complete(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil {
+			c.log.Warn("the look at what Stripe holds is not complete; nothing is created before it is", "error", err)
+		}
+		pause(ctx, jitter(wait))
+	}
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// jitter spreads d over half to all of itself.
+func jitter(d time.Duration) time.Duration { return d/2 + time.Duration(rand.Int64N(int64(d/2)+1)) }
+
+// pace adapts the number of calls in flight to what Stripe takes: halved when
+// it says "too many", one more after every call that went through.
+type pace struct {
+	mu    sync.Mutex
+	limit float64
+	most  float64
+	since time.Time
+}
+
+func (p *pace) room() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return int(p.limit)
+}
+
+func (p *pace) note(o domain.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case o.Code == "rate_limit" || o.Code == "lock_timeout":
+		if time.Since(p.since) > time.Second { // one storm is one event
+			p.limit, p.since = max(1, p.limit/2), time.Now()
+		}
+	case o.Class == domain.Paid || o.Class == domain.Declined:
+		p.limit = min(p.most, p.limit+1/p.limit)
+	}
+}

@@ -1,0 +1,48 @@
+// Package sagas turns facts into intentions and intentions into money: the
+// billing saga, the schedule of dues, the pre-flight rows, and the collector,
+// the one component that calls Stripe to take money.
+//
+// # The life of one bill
+//
+//	due scanner ──declare-billing-due──▶ MonthlyBillingDue
+//	saga "billing" ──charge-billing──▶ ChargeRequested         (HTTP and CLI send the same command)
+//	processor "preflight" ──▶ billing_records: reserved, every parameter frozen
+//	collector: claim      one short transaction: partitions' locks ascending, rows SKIP LOCKED,
+//	                      start-attempt decided on fresh state ──▶ ChargeAttemptStarted; row: sending, lease, fence
+//	           create     the PaymentIntent, unconfirmed; its id is committed, write-once ──▶ ChargeIntentCommitted
+//	           confirm    exactly that id, off-session, under the charge key
+//	           record     the outcome: fact and row in one transaction
+//
+// No transaction is open during a call to Stripe. Claims, intent ids and
+// outcomes of many bills share transactions ([Collector] has one book that
+// writes what is waiting, together).
+//
+// # Three answers, never two
+//
+// A charge is charged, not charged, or unknown. An unknown is decided by one
+// read of the committed intent; only what that read leaves open is sent again,
+// and only where it is safe: under the same key within 23 hours of the first
+// send, or under the next "-again" key once the quiet period is over on the
+// business clock and on the database's. One intent succeeds once, ever, so a
+// confirm of the committed intent can never take a bill twice.
+//
+// # What if this is the last line that runs?
+//
+//	lights out …                               what is left                     what happens next
+//	saga transaction rolls back                neither facts, row nor token     the event is handled again, same keys
+//	ChargeRequested recorded, no row           the processor is behind          the row is inserted on redelivery
+//	row reserved, no call made                 reserved                         any collector claims it
+//	claimed, nothing sent                      sending, a lease running out     claimed again: same key, same parameters
+//	intent created, answer lost                sending, no intent id            created again: the same key gives the same intent
+//	id committed, confirm's answer lost        sending or unknown, with id      one read decides, or the same confirm again
+//	answer seen, outcome not recorded          sending, with id                 the same
+//	paused past the lease, wakes up            the fence has moved on           its writes are refused and logged; a success is recorded
+//	create answered by a 500                   reserved                         created again under the next key; no money moves by a create
+//	confirm answered by a 500                  unknown, quiet for a day         reads until then; a success is found, else confirmed again
+//	settled while the intent is open           closing                          cancelled at Stripe first, then settled; or paid, if it was
+//	the log lost what Stripe has               a look is due                    what succeeded is adopted before anything is created
+//
+// Each row has a test in crash_test.go.
+//
+// Business time and lease time are two clocks: see [Clock].
+package sagas

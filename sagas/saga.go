@@ -1,0 +1,204 @@
+package sagas
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/eventstore/tracking"
+)
+
+// Saga is a pure definition: which instance an event belongs to, what the
+// instance makes of it, and which commands follow. It knows no clock, no
+// database and no network. S is the instance's memory; it must survive JSON.
+type Saga[S any] struct {
+	Name string
+	// Events are the contract names it reacts to.
+	Events []string
+	// Correlate names the instance an event belongs to, and the stream its
+	// commands are decided on; ok is false for an event that is none of its own.
+	Correlate func(domain.Event) (id string, stream domain.StreamID, ok bool)
+	// React gives the instance after the event, and the commands that follow.
+	React func(S, domain.Event) (S, []commands.Request)
+	// Step names where an instance stands, for operators.
+	Step func(S) (step string, attempt int)
+}
+
+// Processor is the saga as an effectful tracking processor. State, facts,
+// command keys and token move in one transaction. A command that is refused is
+// an outcome: it is kept in the instance's row with its reason, and nobody is
+// parked for it. A lost token makes the saga read the log again from the
+// beginning; instances skip what they have seen, and keys make the rest harmless.
+func (s Saga[S]) Processor(d *commands.Dispatcher) tracking.Processor {
+	return tracking.Processor{
+		Name: s.Name, Kind: tracking.Effectful, Start: tracking.Beginning, Events: s.Events,
+		PageSize: sagaPage, Partitions: eventstore.Partitions,
+		Handler: tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error { return s.handle(ctx, d, p) }),
+	}
+}
+
+// sagaPage is small: a page holds the append locks of its partitions until it
+// commits.
+const sagaPage = 64
+
+// instance is a row of sagas.
+type instance[S any] struct {
+	id       string
+	state    S
+	version  int
+	position int64
+	key      domain.Key
+	refusal  string
+	changed  bool
+}
+
+func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking.Page) error {
+	var (
+		streams []domain.StreamID
+		ids     []string
+		byID    = map[string]*instance[S]{}
+	)
+	for _, e := range p.Events {
+		id, stream, ok := s.Correlate(e.Event)
+		if _, seen := byID[id]; !ok || seen {
+			continue
+		}
+		byID[id] = &instance[S]{id: id}
+		ids, streams = append(ids, id), append(streams, stream)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	rows := &pgx.Batch{}
+	rows.Queue(`SELECT id, state, version, last_position, coalesce(key, ''), coalesce(refusal, '') FROM sagas WHERE saga = $1 AND id = ANY($2)`, s.Name, ids)
+	unit, err := d.Begin(ctx, p.Tx, streams, rows, func(answers pgx.BatchResults) error { return s.load(answers, byID) })
+	if err != nil {
+		return err
+	}
+	var requests []commands.Request
+	var senders []*instance[S]
+	var meta []eventstore.Recorded
+	for _, e := range p.Events {
+		id, _, ok := s.Correlate(e.Event)
+		if !ok {
+			continue
+		}
+		in := byID[id]
+		if e.Position <= in.position {
+			continue
+		}
+		var out []commands.Request
+		in.state, out = s.React(in.state, e.Event)
+		in.position, in.changed = e.Position, true
+		in.version++
+		for _, r := range out {
+			requests, senders, meta = append(requests, r), append(senders, in), append(meta, e)
+		}
+	}
+	if err := s.send(ctx, unit, requests, senders, meta); err != nil {
+		return err
+	}
+	p.Appended |= unit.Grown()
+	return s.save(ctx, p.Tx, byID)
+}
+
+// send dispatches what the instances ask for, and keeps refusals with them.
+func (s Saga[S]) send(ctx context.Context, unit *commands.Unit, requests []commands.Request, senders []*instance[S], causes []eventstore.Recorded) error {
+	if len(requests) == 0 {
+		return nil
+	}
+	replies, err := unit.DispatchEach(ctx, requests, func(i int) eventstore.Meta {
+		return eventstore.Meta{Actor: "saga/" + s.Name, Causation: causes[i].EventID.String(), Correlation: correlation(causes[i])}
+	})
+	if err != nil {
+		return fmt.Errorf("saga %s: %w", s.Name, err)
+	}
+	for i, reply := range replies {
+		senders[i].key, senders[i].refusal = requests[i].Key(), ""
+		if reply.Refusal == nil {
+			continue
+		}
+		refused, ok := errors.AsType[*domain.Error](reply.Refusal)
+		if !ok {
+			return fmt.Errorf("saga %s: %s: %w", s.Name, requests[i].Name(), reply.Refusal)
+		}
+		senders[i].refusal = requests[i].Name() + ": " + refused.Error()
+	}
+	return nil
+}
+
+// correlation is the conversation an event belongs to: its own, or the one that
+// it begins.
+func correlation(e eventstore.Recorded) string {
+	var m eventstore.Meta
+	if json.Unmarshal(e.Metadata, &m) == nil && m.Correlation != "" {
+		return m.Correlation
+	}
+	return e.EventID.String()
+}
+
+func (s Saga[S]) load(answers pgx.BatchResults, byID map[string]*instance[S]) error {
+	rows, err := answers.Query()
+	if err != nil {
+		return fmt.Errorf("saga %s: load: %w", s.Name, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, key, refusal string
+		var state []byte
+		var version int
+		var position int64
+		if err := rows.Scan(&id, &state, &version, &position, &key, &refusal); err != nil {
+			return fmt.Errorf("saga %s: load: %w", s.Name, err)
+		}
+		in := byID[id]
+		in.version, in.position, in.key, in.refusal = version, position, domain.Key(key), refusal
+		if err := json.Unmarshal(state, &in.state); err != nil {
+			return fmt.Errorf("saga %s: load %s: %w", s.Name, id, err)
+		}
+	}
+	return rows.Err()
+}
+
+func (s Saga[S]) save(ctx context.Context, tx pgx.Tx, byID map[string]*instance[S]) error {
+	var (
+		ids, states, steps, keys, refusals []string
+		attempts, versions                 []int32
+		positions                          []int64
+	)
+	for _, in := range byID {
+		if !in.changed {
+			continue
+		}
+		state, err := json.Marshal(in.state)
+		if err != nil {
+			return fmt.Errorf("saga %s: save %s: %w", s.Name, in.id, err)
+		}
+		step, attempt := s.Step(in.state)
+		if in.refusal != "" {
+			step = "refused"
+		}
+		ids, states, steps = append(ids, in.id), append(states, string(state)), append(steps, step)
+		keys, refusals = append(keys, string(in.key)), append(refusals, in.refusal)
+		attempts, versions, positions = append(attempts, int32(attempt)), append(versions, int32(in.version)), append(positions, in.position)
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO sagas (saga, id, state, step, attempt, key, refusal, version, last_position)
+		SELECT $1, id, state::json, step, attempt, nullif(key, ''), nullif(refusal, ''), version, position
+		FROM unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[], $9::bigint[])
+			AS u(id, state, step, attempt, key, refusal, version, position)
+		ORDER BY id
+		ON CONFLICT (saga, id) DO UPDATE SET state = excluded.state, step = excluded.step, attempt = excluded.attempt, key = excluded.key,
+			refusal = excluded.refusal, version = excluded.version, last_position = excluded.last_position, updated_at = clock_timestamp()`,
+		s.Name, ids, states, steps, attempts, keys, refusals, versions, positions)
+	if err != nil {
+		return fmt.Errorf("saga %s: save: %w", s.Name, err)
+	}
+	return nil
+}

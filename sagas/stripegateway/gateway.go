@@ -1,0 +1,177 @@
+package stripegateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/form"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/sagas"
+)
+
+// Gateway takes money with Stripe's PaymentIntents. It is safe for concurrent
+// use and holds no state but idle connections.
+type Gateway struct {
+	api     stripe.Backend
+	key     string
+	base    *url.URL
+	client  *http.Client
+	timeout time.Duration
+	types   []string
+	log     *slog.Logger
+}
+
+var _ sagas.Gateway = (*Gateway)(nil)
+
+// New returns a gateway, or an error that lists everything that is wrong with
+// the configuration. It makes no call.
+func New(c Config) (*Gateway, error) {
+	c, base, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{
+		Transport: &wire{next: newTransport(c.Timeout, c.MaxConns), base: base, auth: "Bearer " + c.Key},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
+	return &Gateway{
+		// One backend of its own: nothing process-wide of the library is used.
+		api: stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
+			URL:               stripe.String(base.String()),
+			HTTPClient:        client,
+			MaxNetworkRetries: stripe.Int64(0),
+			EnableTelemetry:   stripe.Bool(false),
+			LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
+		}),
+		key: c.Key, base: base, client: client, timeout: c.Timeout, types: c.PaymentMethodTypes, log: c.Log,
+	}, nil
+}
+
+// Close closes idle connections. Calls in flight go on.
+func (g *Gateway) Close() { g.client.CloseIdleConnections() }
+
+// String names the gateway's address and never its key.
+func (g *Gateway) String() string { return "stripegateway " + g.base.String() }
+
+// GoString is String.
+func (g *Gateway) GoString() string { return g.String() }
+
+// Prepare creates the bill's intent with the same parameters for every
+// attempt: no method, no confirm. The intent is handed out only if it is the
+// order's in every field.
+func (g *Gateway) Prepare(ctx context.Context, o sagas.Order) sagas.Prepared {
+	if o.Amount.Minor <= 0 || o.Amount.Currency == "" || o.StripeCustomerID == "" {
+		return sagas.Prepared{Outcome: refusal(answer{fault: violated, why: "the order lacks an amount or a customer"})}
+	}
+	a := g.ask(ctx, post("/v1/payment_intents", o.CreateKey()), &stripe.PaymentIntentParams{
+		Amount:             stripe.Int64(o.Amount.Minor),
+		Currency:           stripe.String(string(o.Amount.Currency)),
+		Customer:           stripe.String(o.StripeCustomerID),
+		PaymentMethodTypes: stripe.StringSlice(g.types),
+		Metadata:           o.Markers(),
+	})
+	p := prepared(o, a)
+	g.logCall(ctx, "create intent", o.CreateKey(), p.IntentID, a, string(p.Outcome.Class))
+	return p
+}
+
+// Take confirms the committed intent off-session with the order's payment
+// method, and reports what that means for the attempt.
+func (g *Gateway) Take(ctx context.Context, o sagas.Order) domain.Outcome {
+	switch {
+	case intentID(o.IntentID) == "":
+		return refusal(answer{fault: violated, why: "the order lacks a committed intent"})
+	case o.PaymentMethodID == "":
+		return domain.Outcome{Class: domain.Declined, IntentID: o.IntentID, Code: noUsableMethod, Reason: "the order names no payment method"}
+	}
+	a := g.ask(ctx, post("/v1/payment_intents/"+o.IntentID+"/confirm", o.ConfirmKey()), &stripe.PaymentIntentConfirmParams{
+		OffSession:    stripe.Bool(true),
+		PaymentMethod: stripe.String(o.PaymentMethodID),
+	})
+	out := takeOutcome(o, a)
+	g.logCall(ctx, "confirm intent", o.ConfirmKey(), o.IntentID, a, string(out.Class))
+	return out
+}
+
+// Find reads the committed intent together with its latest charge.
+func (g *Gateway) Find(ctx context.Context, o sagas.Order) sagas.Finding {
+	if intentID(o.IntentID) == "" {
+		return unreachable(answer{fault: violated, why: "the order lacks a committed intent"})
+	}
+	a := g.ask(ctx, get("/v1/payment_intents/"+o.IntentID, maxAnswer), &stripe.PaymentIntentParams{
+		Expand: []*string{stripe.String("latest_charge")},
+	})
+	f := found(o, a)
+	g.logCall(ctx, "read intent", "", o.IntentID, a, string(f.State))
+	return f
+}
+
+// Cancel cancels the committed intent. reason is one of Stripe's cancellation
+// reasons: duplicate, fraudulent, requested_by_customer, abandoned. The key
+// does not know the reason: a lost cancel must be repeated with the same one.
+func (g *Gateway) Cancel(ctx context.Context, o sagas.Order, reason string) sagas.Finding {
+	if intentID(o.IntentID) == "" {
+		return unreachable(answer{fault: violated, why: "the order lacks a committed intent"})
+	}
+	key := domain.CancelKey(o.CustomerID, o.Period, o.IntentID)
+	a := g.ask(ctx, post("/v1/payment_intents/"+o.IntentID+"/cancel", key), &stripe.PaymentIntentCancelParams{
+		CancellationReason: stripe.String(reason),
+	})
+	f := cancelled(o, a)
+	g.logCall(ctx, "cancel intent", key, o.IntentID, a, string(f.State))
+	return f
+}
+
+func post(path string, key domain.Key) *call {
+	return &call{method: http.MethodPost, path: path, key: key, maxBytes: maxAnswer}
+}
+
+func get(path string, maxBytes int64) *call {
+	return &call{method: http.MethodGet, path: path, maxBytes: maxBytes}
+}
+
+// ask makes one call whose answer is an intent.
+func (g *Gateway) ask(ctx context.Context, c *call, p stripe.ParamsContainer) answer {
+	var v intentAnswer
+	a := g.send(ctx, c, p, &v)
+	if a.fault == noFault && a.status < 300 {
+		a.intent = &v.intent
+	}
+	return a
+}
+
+// send makes one call: the only place where a request gets its key and its
+// deadline. It returns within the gateway's time-out; v holds the answer only
+// if there is no fault and the status is one of success.
+func (g *Gateway) send(ctx context.Context, c *call, p stripe.ParamsContainer, v stripe.LastResponseSetter) answer {
+	ctx, cancel := context.WithTimeout(c.in(ctx), g.timeout)
+	defer cancel()
+	common := p.GetParams()
+	common.Context = ctx
+	if c.method == http.MethodPost {
+		common.SetIdempotencyKey(string(c.key))
+	}
+	var body form.Values
+	form.AppendTo(&body, p)
+	return c.answer(g.api.CallRaw(c.method, c.path, g.key, &body, common, v))
+}
+
+// logCall writes a line a call: identifiers and classes, never what was said.
+func (g *Gateway) logCall(ctx context.Context, name string, key domain.Key, intent string, a answer, result string) {
+	if a.fault == violated {
+		g.log.ErrorContext(ctx, "call to Stripe refused by our own check", "call", name, "intent_id", intent, "idempotency_key", key, "reason", a.why)
+		return
+	}
+	if !g.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	g.log.DebugContext(ctx, "call to Stripe", "call", name, "intent_id", intent, "idempotency_key", key,
+		"status", a.status, "code", a.code, "fault", string(a.fault), "replayed", a.replayed, "request_id", a.requestID, "result", result)
+}
