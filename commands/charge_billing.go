@@ -36,6 +36,10 @@ func (c ChargeBilling) Decide(s domain.Customer) ([]domain.Event, error) {
 	case bill.Status.Final(), bill.Status == domain.BillClosingStatus:
 		return nil, domain.ErrBillClosed.With("the bill for %s is %s", c.BillingPeriod, bill.Status)
 	}
+	sub, _ := s.Subscription()
+	if running := sub.Status == domain.SubscriptionActive || sub.Status == domain.SubscriptionOnHold; running && !bill.HasDue && !c.BillingPeriod.Fits(sub.Cadence) {
+		return nil, domain.ErrPeriodCadence // a year charged by hand would swallow the months
+	}
 	if q, overlaps := s.Overlapping(c.BillingPeriod); overlaps {
 		return nil, domain.ErrPeriodOverlaps.With("%s overlaps %s", c.BillingPeriod, q)
 	}

@@ -14,8 +14,8 @@ import (
 
 // decode reads a flat JSON object into body, strictly: one object and nothing
 // after it, valid UTF-8, each field at most once, no field that body does not
-// have, no null, each required field (no omitempty) present and of its type.
-// The error is an invalid input that names every field at fault.
+// have, no null and no empty string, each required field (no omitempty) present
+// and of its type. The error is an invalid input that names every field at fault.
 func decode(raw []byte, body any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return malformed("the body is empty; a JSON object is expected")
@@ -50,8 +50,11 @@ func decode(raw []byte, body any) error {
 		case bytes.Equal(value, []byte("null")):
 			v.add(name, "must not be null")
 		default:
-			if err := json.Unmarshal(value, target.Field(f.index).Addr().Interface()); err != nil {
+			switch field := target.Field(f.index); {
+			case json.Unmarshal(value, field.Addr().Interface()) != nil:
 				v.add(name, "must be "+f.kind)
+			case field.Kind() == reflect.String && field.IsZero():
+				v.add(name, "must not be empty") // nor does it stand for a default
 			}
 		}
 		seen[name] = true

@@ -79,6 +79,9 @@ var ErrContended = errors.New("the stream kept changing")
 
 // refusal passes refusals as they are and names the command of other errors.
 func refusal(req Request, err error) error {
+	if err == nil {
+		return nil
+	}
 	if _, ok := errors.AsType[*domain.Error](err); ok {
 		return err
 	}

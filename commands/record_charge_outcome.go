@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/billonce/billonce/domain"
@@ -24,15 +25,13 @@ type RecordChargeOutcome struct {
 // the charge at Stripe, so that every path that learns of it sends the same
 // command; outcomes that can happen again carry the start they happened in.
 func NewRecordChargeOutcome(c domain.CustomerID, p domain.Period, attempt, start int, o domain.Outcome) RecordChargeOutcome {
-	cmd := RecordChargeOutcome{CustomerID: c, BillingPeriod: p, Attempt: attempt, Start: start, Class: o.Class, Outcome: o}
-	charge := string(domain.ChargeKey(c, p, attempt))
-	cmd.Reference = o.ChargeID
-	if cmd.Reference == "" {
-		cmd.Reference = o.IntentID
-	}
+	cmd := RecordChargeOutcome{CustomerID: c, BillingPeriod: p, Attempt: max(attempt, 1), Start: start, Class: o.Class, Outcome: o}
+	charge := string(domain.ChargeKey(c, p, cmd.Attempt))
+	reference := cmp.Or(o.ChargeID, o.IntentID)
 	switch {
-	case o.Class == domain.Paid, o.Class == domain.Declined && cmd.Reference != "":
-		cmd.key = domain.KeyOf("record-charge-outcome", charge, string(o.Class), cmd.Reference)
+	case o.Class == domain.Paid, o.Class == domain.Declined && reference != "":
+		cmd.Reference = reference
+		cmd.key = domain.KeyOf("record-charge-outcome", charge, string(o.Class), reference)
 	default:
 		cmd.key = domain.KeyOf("record-charge-outcome", charge, strconv.Itoa(start), string(o.Class))
 	}
@@ -83,13 +82,14 @@ func (c RecordChargeOutcome) Decide(s domain.Customer) ([]domain.Event, error) {
 // paid records a success, in whatever state the bill is.
 func (c RecordChargeOutcome) paid(bill domain.Bill, known bool) []domain.Event {
 	if bill.Status == domain.BillPaid {
-		if bill.ChargeID == c.Outcome.ChargeID {
-			return nil
+		nameless := bill.ChargeID == "" || c.Outcome.ChargeID == ""
+		if bill.ChargeID == c.Outcome.ChargeID || nameless && bill.IntentID == c.Outcome.IntentID {
+			return nil // told again
 		}
 		return one(domain.ChargeOutcomeSurprise{ChargeReport: c.report("a second success for a bill that is paid by " + bill.ChargeID)})
 	}
 	billed := domain.CustomerBilled{
-		CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: max(c.Attempt, 1),
+		CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: c.Attempt,
 		ChargeID: c.Outcome.ChargeID, IntentID: c.Outcome.IntentID, Money: c.Outcome.Money,
 		Source: c.Outcome.Source, Recovered: c.Outcome.Recovered || !known || bill.Attempt == 0,
 	}

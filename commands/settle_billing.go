@@ -33,8 +33,8 @@ func (c SettleBilling) Decide(s domain.Customer) ([]domain.Event, error) {
 
 // closable is the bill for p, if it may be settled or written off: it exists,
 // is open, and no call may be under way. A bill that waits for the customer to
-// act may be closed, since Stripe decides the race: its cancel either holds or
-// finds the success.
+// act may be closed if it has an intent, since Stripe decides the race: the
+// intent's cancel either holds or finds the success.
 func closable(s domain.Customer, p domain.Period) (domain.Bill, error) {
 	if !s.Registered() {
 		return domain.Bill{}, domain.ErrUnknownCustomer
@@ -47,7 +47,7 @@ func closable(s domain.Customer, p domain.Period) (domain.Bill, error) {
 		return bill, domain.ErrAlreadyBilled
 	case bill.Status.Final() || bill.Status == domain.BillClosingStatus:
 		return bill, domain.ErrBillClosed.With("the bill for %s is %s", p, bill.Status)
-	case bill.InFlight() && bill.Status != domain.BillActionRequired || bill.Unresolved:
+	case bill.InFlight() && !(bill.Status == domain.BillActionRequired && bill.IntentID != "") || bill.Unresolved:
 		return bill, domain.ErrChargeInFlight
 	}
 	return bill, nil

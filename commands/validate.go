@@ -2,6 +2,8 @@ package commands
 
 import (
 	"errors"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/billonce/billonce/domain"
@@ -56,7 +58,9 @@ func checkPeriod(v *validation, field, s string) domain.Period {
 	return p
 }
 
-// textMost bounds free text in facts.
+// textMost bounds free text in facts. Of the control characters it may hold
+// line breaks and tabs alone: PostgreSQL stores no zero byte in a text, and an
+// escape sequence has no place on an operator's screen.
 const textMost = 500
 
 func checkText(v *validation, field, s string, required bool) string {
@@ -65,6 +69,8 @@ func checkText(v *validation, field, s string, required bool) string {
 		v.add(field, "is required")
 	case utf8.RuneCountInString(s) > textMost:
 		v.add(field, "must have at most 500 characters")
+	case strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }):
+		v.add(field, "must not have control characters")
 	}
 	return s
 }

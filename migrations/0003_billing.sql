@@ -45,6 +45,7 @@ CREATE TABLE billing_records (
     intent_id          text,                                -- write-once per intent_no
     intent_no          integer     NOT NULL DEFAULT 1,
     latest_charge      text,                                -- before this attempt's confirm; '' = none, NULL = not yet known
+    create_again       integer     NOT NULL DEFAULT 0,      -- creates that were answered by a stored 500
     again              integer     NOT NULL DEFAULT 0,      -- re-confirms after a quiet period
     lease_until        timestamptz,                         -- lease time: the database's clock
     fence              bigint      NOT NULL DEFAULT 0,      -- never reused
@@ -63,7 +64,7 @@ CREATE TABLE billing_records (
 ) WITH (fillfactor = 70);
 CREATE INDEX billing_records_claimable ON billing_records
     ((coalesce(greatest(lease_until, next_try_at), '-infinity'::timestamptz)))
-    WHERE state IN ('reserved', 'sending', 'unknown', 'held', 'closing');
+    WHERE state IN ('reserved', 'sending', 'unknown', 'held', 'closing', 'action_required');
 CREATE INDEX billing_records_intent ON billing_records (intent_id) WHERE intent_id IS NOT NULL;
 
 -- The look: how far Stripe's own lists have been read, in Stripe's time.

@@ -25,11 +25,12 @@ CREATE TABLE customers (
     anchor_day         integer     NOT NULL,
     time_zone          text        NOT NULL,
     starts_on          text        NOT NULL,               -- local date
+    end_mode           text        NOT NULL,               -- how it was cancelled
+    ended_at           timestamptz,                        -- and when, in business time
     next_period        text        NOT NULL,               -- first period not yet declared due
     last_period        text        NOT NULL,               -- newest period declared due
-    status_at          timestamptz,                        -- when the status was last changed
+    status_at          timestamptz,                        -- recorded_at of the status
     reason             text        NOT NULL,               -- why it is paused or cancelled
-    cancel_mode        text        NOT NULL,
     first_position     bigint      NOT NULL,
     last_position      bigint      NOT NULL,
     updated_at         timestamptz NOT NULL                -- recorded_at of the newest fact

@@ -174,9 +174,14 @@ func (c *Collector) resolve(ctx context.Context, j *job) error {
 }
 
 // inSafeWindow reports whether the same key is sure to be remembered, and to
-// give something better than the stored answer to a 500.
+// give something better than the stored answer to a 500. A row from which
+// nothing was sent has an intent that the look adopted: its key may be used for
+// the first time at any age.
 func (r *record) inSafeWindow(now time.Time) bool {
-	return r.firstSent != nil && now.Sub(*r.firstSent) < safeWindow && r.quietSeconds < int(storedQuiet.Seconds())
+	if r.firstSent == nil {
+		return true
+	}
+	return now.Sub(*r.firstSent) < safeWindow && r.quietSeconds < int(storedQuiet.Seconds())
 }
 
 // quietSince reports whether nothing that was sent can still be running: on

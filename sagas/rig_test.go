@@ -2,6 +2,7 @@ package sagas_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -293,3 +294,5 @@ func (r *rig) once(p domain.Period, ids ...domain.CustomerID) {
 		}
 	}
 }
+
+func is(err, target error) bool { return errors.Is(err, target) }

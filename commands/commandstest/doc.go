@@ -13,7 +13,7 @@
 //   - the state is a value: what two different continuations make of it, neither
 //     sees of the other;
 //   - the key has 1 to 255 characters, unless the command has none by design;
-//   - within a test, one key means one command: two with equal keys are equal;
+//   - within a test, no two commands of different names or streams share a key;
 //   - a refusal is a [*domain.Error] with a code, and comes without events;
 //   - every event is about the command's own stream.
 //

@@ -1,0 +1,41 @@
+# Everything a check-out can do. `make` alone prints the list.
+
+GO        ?= go
+KEEP      ?=
+TESTFLAGS ?=
+BENCHTIME ?= 2s
+GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# Paths are relative and hold no spaces; the folder above may.
+export GO
+
+.DEFAULT_GOAL := help
+.PHONY: help postgres build demo test race bench lint clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: postgres build ## bill 1,000 customers once, with a kill -9 in the middle (KEEP=1: leave it running)
+	@bin/billingctl demo $(if $(filter-out 0,$(KEEP)),--keep)
+
+test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it works
+	$(GO) vet ./...
+	@race=$$(.ci/race.sh) && set -x && $(GO) test -vet=off -count=1 -timeout=10m -parallel=4 $$race $(TESTFLAGS) ./...
+
+race: postgres ## the tests of everything concurrent three times over, with -race
+	$(GO) test -race -vet=off -count=3 -timeout=30m -parallel=4 $(TESTFLAGS) ./eventstore/... ./commands/... ./sagas/... ./projections/...
+
+bench: postgres ## the benchmarks, one package at a time, on a durable PostgreSQL
+	$(GO) test -run='^$$' -bench=. -benchtime=$(BENCHTIME) -p=1 -timeout=60m $(TESTFLAGS) ./...
+
+build: ## the programs, into bin/
+	$(GO) build -o bin/ ./cmd/...
+
+lint: ## golangci-lint by .golangci.yml (fetched and built the first time)
+	$(GO) run $(GOLANGCI) run
+
+postgres: ## install PostgreSQL unless its binaries are found
+	@.ci/postgres.sh
+
+clean: ## remove what build made
+	rm -rf bin

@@ -1,0 +1,178 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Client calls one billingd. It is safe for concurrent use.
+type Client struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// New makes a client of the service at base, such as http://127.0.0.1:8080.
+// An empty token sends none.
+func New(base, token string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+		return nil, errors.New("the address of billingd must be a URL such as http://127.0.0.1:8080")
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = 2 * time.Minute // longer than the service lets anyone wait
+	return &Client{base: u, token: token, http: &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Problem is what the service answers when something did not work.
+type Problem struct {
+	Status    int     `json:"status"`
+	Code      string  `json:"code"`
+	Detail    string  `json:"detail"`
+	RequestID string  `json:"request_id"`
+	Errors    []Fault `json:"errors"`
+}
+
+// Fault says what is wrong with one field.
+type Fault struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// Error names the code and every field at fault.
+func (p *Problem) Error() string {
+	if p.Code == "" {
+		return fmt.Sprintf("the answer has status %d and no reason", p.Status)
+	}
+	s := p.Code
+	if len(p.Errors) == 0 {
+		s += ": " + p.Detail
+	}
+	for i, f := range p.Errors {
+		separator := "; "
+		if i == 0 {
+			separator = ": "
+		}
+		s += separator + f.Field + " " + f.Message
+	}
+	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
+		s += " (request " + p.RequestID + ")"
+	}
+	return s
+}
+
+// Passes reports whether the same request may work later: the service could
+// not answer it, which says nothing about the request.
+func (p *Problem) Passes() bool {
+	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusBadGateway || p.Status == http.StatusGatewayTimeout
+}
+
+// answerMost bounds what is read of one answer.
+const answerMost = 64 << 20
+
+// Get reads a document. The error is a [*Problem] if the service answered one.
+func (c *Client) Get(ctx context.Context, path string, query url.Values) (json.RawMessage, error) {
+	req, err := c.request(ctx, http.MethodGet, path, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, body, err := c.do(req)
+	return body, err
+}
+
+// Read reads a document into a value, passing over what the value has no field
+// for.
+func (c *Client) Read(ctx context.Context, path string, query url.Values, into any) error {
+	document, err := c.Get(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(document, into); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", path, err)
+	}
+	return nil
+}
+
+// Command dispatches a command. Final is false for a bill that is not decided
+// yet. An empty key sends none; wait (such as 10s) may be empty, too.
+func (c *Client) Command(ctx context.Context, name, key, wait string, body []byte) (receipt json.RawMessage, final bool, err error) {
+	query := url.Values{}
+	if wait != "" {
+		query.Set("wait", wait)
+	}
+	req, err := c.request(ctx, http.MethodPost, "/v1/commands/"+url.PathEscape(name), query, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	status, receipt, err := c.do(req)
+	return receipt, status == http.StatusOK, err
+}
+
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
+	u := *c.base
+	raw, err := url.JoinPath(u.String(), path)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", path, err)
+	}
+	if len(query) > 0 {
+		raw += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, raw, body)
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", path, err)
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return req, nil
+}
+
+func (c *Client) do(req *http.Request) (status int, body json.RawMessage, err error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, unreachable(err)
+	}
+	defer res.Body.Close()
+	body, err = io.ReadAll(io.LimitReader(res.Body, answerMost))
+	if err != nil {
+		return res.StatusCode, nil, fmt.Errorf("read the answer of billingd: %w", err)
+	}
+	if res.StatusCode >= http.StatusMultipleChoices {
+		return res.StatusCode, nil, problemIn(res.StatusCode, body)
+	}
+	return res.StatusCode, body, nil
+}
+
+func problemIn(status int, body []byte) *Problem {
+	p := &Problem{}
+	if err := json.Unmarshal(body, p); err != nil {
+		p = &Problem{}
+	}
+	p.Status = status
+	return p
+}
+
+// unreachable says what could not be reached, without the method and URL that
+// net/http puts in front of it.
+func unreachable(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("reach billingd: %w", u.Err)
+	}
+	return fmt.Errorf("reach billingd: %w", err)
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/billonce/billonce/cmd/billingd/internal/api"
+	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/eventstore/pglocal"
+	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/migrations"
+	"github.com/billonce/billonce/projections"
+	"github.com/billonce/billonce/sagas"
+	"github.com/billonce/billonce/sagas/stripegateway"
+)
+
+// App is the whole service as a value, so that a test can own one.
+type App struct {
+	settings  config.Config
+	log       *slog.Logger
+	server    *pglocal.Server // the embedded PostgreSQL; nil where there is none
+	pool      *pgxpool.Pool
+	store     *eventstore.Store
+	runtime   *tracking.Runtime
+	collector *sagas.Collector
+	scanner   *sagas.DueScanner
+	api       *api.Server
+	listener  net.Listener
+
+	processors []tracking.Processor
+}
+
+// database is the embedded server's.
+const database = "billonce"
+
+// dueEvery is how often the schedule is looked at.
+const dueEvery = 500 * time.Millisecond
+
+// Open brings up every part, in the order of the floors: database, log,
+// commands, sagas, projections, API. Nothing runs yet. Close undoes it.
+func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App, err error) {
+	a = &App{settings: settings, log: log}
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	dsn, err := a.openDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := migrations.Up(ctx, dsn); err != nil {
+		return nil, err
+	}
+	if err := a.openPool(ctx, dsn); err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	a.store = eventstore.New(a.pool, eventstore.NewCodec(domain.Events()), log)
+	dispatcher := commands.NewDispatcher(a.store)
+
+	clock := sagas.DatabaseClock(a.pool)
+	if settings.ClockURL != "" {
+		clock = sagas.ControlClock(settings.ClockURL)
+	}
+	gateway, err := stripegateway.New(stripegateway.Config{
+		BaseURL: settings.StripeBase, Key: settings.StripeKey.Reveal(), Timeout: settings.StripeTimeout,
+		Log: log, MaxConns: settings.Concurrency + 4,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the Stripe gateway: %w", err)
+	}
+	a.collector, err = sagas.NewCollector(sagas.CollectorConfig{
+		Concurrency: settings.Concurrency, Timeout: settings.StripeTimeout, Lease: settings.Lease,
+		Poll: settings.Poll, Rate: settings.StripeRate, LookSince: settings.LookSince, Actor: "collector",
+	}, dispatcher, gateway, clock, log)
+	if err != nil {
+		return nil, err
+	}
+	a.scanner = sagas.NewDueScanner(dispatcher, clock, min(dueEvery, settings.Poll), log)
+	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Poll: settings.Poll, Registry: registry})
+	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher)}
+	for _, p := range projections.All() {
+		a.processors = append(a.processors, p.Processor())
+	}
+	registerMetrics(registry, a.collector, a.store)
+
+	a.api, err = api.New(api.Deps{
+		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Clock: clock.Now,
+		Ready: []api.Check{{Name: "look", Run: func(context.Context) error {
+			if !a.collector.Look().Completed() {
+				return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
+			}
+			return nil
+		}}},
+		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
+	}, api.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("make the API: %w", err)
+	}
+	a.listener, err = api.Listen(settings.Listen, settings.PortFile)
+	if err != nil {
+		return nil, err
+	}
+	if settings.Tokens.Open() {
+		log.Warn("BILLING_TOKENS is not set: reading and dispatching are open on loopback, operating is off")
+	}
+	if settings.WebhookSecret.IsZero() {
+		log.Info("webhooks are off")
+	} else {
+		log.Warn("STRIPE_WEBHOOK_SECRET is set, but webhooks are not available in this version: they are off")
+	}
+	log.Info("billingd is up", "address", "http://"+a.listener.Addr().String(), "environment", settings.Environment, "version", version())
+	return a, nil
+}
+
+// openDatabase gives the address of the database, starting one of our own
+// where none is configured.
+func (a *App) openDatabase(ctx context.Context) (dsn string, err error) {
+	if !a.settings.DatabaseURL.IsZero() {
+		return a.settings.DatabaseURL.Reveal(), nil
+	}
+	a.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: filepath.Join(a.settings.DataDir, "postgres"), Log: a.log})
+	if err != nil {
+		return "", err
+	}
+	return a.server.EnsureDatabase(ctx, database)
+}
+
+// openPool opens connections that a frozen or vanished replica cannot keep
+// locks with for ever.
+func (a *App) openPool(ctx context.Context, dsn string) error {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return errors.New("DATABASE_URL cannot be read") // the parser's own words may quote the password
+	}
+	config.MaxConns = int32(a.settings.DBPool)
+	config.MaxConnIdleTime = 5 * time.Minute
+	for name, value := range map[string]string{
+		"application_name":                    "billingd",
+		"idle_in_transaction_session_timeout": "15s",
+		"tcp_keepalives_idle":                 "10",
+		"tcp_keepalives_interval":             "5",
+		"tcp_keepalives_count":                "3",
+	} {
+		if _, set := config.ConnConfig.RuntimeParams[name]; !set {
+			config.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	a.pool, err = pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	}
+	return nil
+}
+
+// Address is where the API listens, host:port.
+func (a *App) Address() string { return a.listener.Addr().String() }
+
+// Run keeps every part going until ctx ends or one of them fails; then all
+// stop: the API and the collector finish what is under way within the grace
+// time, the processors finish their pages. It returns nil on an ordered stop.
+func (a *App) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	grace := a.settings.Grace
+	var parts sync.WaitGroup
+	for name, run := range map[string]func(context.Context) error{
+		"http":       func(ctx context.Context) error { return a.api.Run(ctx, a.listener, grace) },
+		"processors": func(ctx context.Context) error { return a.runtime.Run(ctx, a.processors...) },
+		"collector":  func(ctx context.Context) error { return a.collector.Run(ctx, grace*9/10) },
+		"scheduler":  a.scanner.Run,
+	} {
+		parts.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				stop(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	parts.Wait()
+	a.log.Info("billingd has stopped")
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Close gives back what Open took.
+func (a *App) Close() {
+	if a.api != nil {
+		a.api.Close()
+	}
+	if a.listener != nil {
+		a.listener.Close()
+	}
+	if a.store != nil {
+		a.store.Close()
+	}
+	if a.pool != nil {
+		a.pool.Close()
+	}
+	if a.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := a.server.Stop(ctx); err != nil {
+			a.log.Warn("the embedded PostgreSQL did not stop in order", "error", err)
+		}
+	}
+}
+
+// registerMetrics shows what the collector and the log count.
+func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *eventstore.Store) {
+	commits := func(path string, read func() float64) {
+		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "billonce", Name: "commits_total", Help: tracking.CommitsHelp, ConstLabels: prometheus.Labels{"path": path},
+		}, read))
+	}
+	commits("money", func() float64 { return float64(c.Stats().Commits) })
+	commits("append", func() float64 { return float64(s.Commits()) })
+	registry.MustRegister(
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "bills_decided_total", Help: "Bills that the collector of this process has decided."},
+			func() float64 { return float64(c.Stats().Settled) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "bills_in_flight", Help: "Bills that the collector of this process is working on."},
+			func() float64 { return float64(c.Stats().InFlight) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "adopted_total", Help: "Objects at Stripe that the log did not know of and that were adopted."},
+			func() float64 { return float64(c.Look().Adopted()) }),
+	)
+}
+
+// version is the build's version, as the Go tool recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

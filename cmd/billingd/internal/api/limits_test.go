@@ -1,0 +1,192 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestContentTypes(t *testing.T) {
+	t.Parallel()
+	i := start(t)
+	body := `{"customer_id":"alice","stripe_customer_id":"cus_1","payment_method_id":"pm_1"}`
+	for _, c := range []struct {
+		contentType, encoding string
+		status                int
+	}{
+		{"text/plain", "", 415}, {"", "", 415}, {"application/x-www-form-urlencoded", "", 415}, {"application/jsonp", "", 415},
+		{"application/json; charset=latin1", "", 415}, {";", "", 415}, {"application/x-ndjson", "", 415},
+		{"application/json", "gzip", 415}, {"application/json", "br", 415}, {"application/json", "identity, gzip", 415},
+		{"application/json; charset=UTF-8", "identity", 200},
+	} {
+		r := i.request(http.MethodPost, "/v1/commands/register-customer", body)
+		r.Header["Content-Type"] = []string{c.contentType}
+		if c.encoding != "" {
+			r.Header.Set("Content-Encoding", c.encoding)
+		}
+		a := i.do(r)
+		if a.status != c.status {
+			t.Errorf("%q with encoding %q got %d, want %d", c.contentType, c.encoding, a.status, c.status)
+		}
+		if c.status != 200 {
+			a.problem(t)
+		}
+	}
+}
+
+// zeros is an endless body.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// C131: bodies that are large, whatever their header says.
+func TestLargeBodies(t *testing.T) {
+	t.Parallel()
+	i := start(t)
+	var squeezed bytes.Buffer
+	z := gzip.NewWriter(&squeezed)
+	if _, err := io.CopyN(z, zeros{}, 20<<20); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for name, c := range map[string]struct {
+		body    io.Reader
+		length  int64
+		headers []string
+		status  int
+	}{
+		"declared":            {io.LimitReader(zeros{}, 100<<20), 100 << 20, nil, 413},
+		"chunked":             {io.LimitReader(zeros{}, 100<<20), -1, nil, 413},
+		"just too large":      {io.LimitReader(zeros{}, 1<<20+1), -1, nil, 413},
+		"as large as allowed": {io.LimitReader(zeros{}, 1<<20), -1, nil, 400},
+		"squeezed":            {&squeezed, -1, []string{"Content-Encoding", "gzip"}, 415},
+	} {
+		r := i.request(http.MethodPost, "/v1/commands/register-customer", "", c.headers...)
+		r.Header.Set("Content-Type", "application/json")
+		r.Body, r.ContentLength = io.NopCloser(c.body), c.length
+		if a := i.do(r); a.problem(t).Status != c.status {
+			t.Errorf("%s got %s, want %d", name, a.body, c.status)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
+		t.Errorf("%d MiB were allocated for bodies that were refused", grown>>20)
+	}
+	i.register("alice") // others are served
+}
+
+// raw sends bytes over a connection of its own.
+func (i *instance) raw(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(i.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func readAnswer(t *testing.T, c net.Conn) answer {
+	t.Helper()
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Close {
+		t.Errorf("after %d the connection is kept", res.StatusCode)
+	}
+	return answer{res.StatusCode, res.Header, string(body)}
+}
+
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	i := start(t, limited(Limits{BodyTime: 300 * time.Millisecond}))
+	slow := i.raw(t)
+	fmt.Fprintf(slow, "POST /v1/commands/register-customer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
+	drip := make(chan struct{})
+	go func() {
+		defer close(drip)
+		for {
+			if _, err := slow.Write([]byte(" ")); err != nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	i.register("alice") // others are served meanwhile
+	a := readAnswer(t, slow)
+	if p := a.problem(t); p.Status != http.StatusRequestTimeout {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+	slow.Close()
+	<-drip
+
+	cut := i.raw(t)
+	fmt.Fprintf(cut, "POST /v1/commands/register-customer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"customer_id\":\"bob\"")
+	cut.(*net.TCPConn).CloseWrite()
+	if p := readAnswer(t, cut).problem(t); p.Code != "body_broken" {
+		t.Errorf("a body that was cut off got %s", p.Code)
+	}
+	if n := i.events(); n != 1 {
+		t.Errorf("there are %d facts", n)
+	}
+}
+
+// The time limit of the body must not end the wait for an outcome.
+func TestWaitOutlivesTheBodysLimit(t *testing.T) {
+	t.Parallel()
+	i := start(t, limited(Limits{BodyTime: 100 * time.Millisecond}))
+	i.register("alice")
+	a := i.do(i.request(http.MethodPost, "/v1/commands/charge-billing?wait=600ms", chargeBody("alice", "2026-11", 5000)))
+	if a.status != http.StatusAccepted {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+}
+
+func TestSlowAndLargeHeaders(t *testing.T) {
+	t.Parallel()
+	i := start(t, limited(Limits{Header: 200 * time.Millisecond}))
+	silent := i.raw(t)
+	fmt.Fprint(silent, "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+	if n, err := silent.Read(make([]byte, 1)); err == nil && n > 0 {
+		// An answer is fine as long as the connection ends.
+		if _, err := io.Copy(io.Discard, silent); err != nil {
+			t.Errorf("a silent connection was kept: %v", err)
+		}
+	} else if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		t.Error("a silent connection was kept")
+	}
+	a := i.get("/", "X-Large", strings.Repeat("x", 64<<10))
+	if a.status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a large header got %d", a.status)
+	}
+}
+
+func TestReadsTakeNoBody(t *testing.T) {
+	t.Parallel()
+	i := start(t)
+	if p := i.do(i.request(http.MethodGet, "/v1/customers", `{}`)).problem(t); p.Code != "unexpected_body" {
+		t.Errorf("got %s", p.Code)
+	}
+}

@@ -1,0 +1,285 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/sagas/stripegateway"
+)
+
+// check gathers faults. They name the setting and never quote its value.
+type check struct{ faults []error }
+
+func (c *check) bad(name, format string, args ...any) {
+	c.faults = append(c.faults, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
+}
+
+// configure checks every setting.
+func (c *check) configure(f flags) Config {
+	config := Config{
+		DatabaseURL:   c.database(),
+		DataDir:       c.optional("BILLING_DATA_DIR", f.DataDir),
+		DBPool:        c.integer("BILLING_DB_POOL", f.DBPool, 4, 1000),
+		PortFile:      c.optional("BILLING_PORT_FILE", f.PortFile),
+		Tokens:        c.tokens(),
+		Grace:         c.duration("BILLING_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 10*time.Minute),
+		Environment:   c.environment(f.Environment),
+		StripeBase:    c.text("STRIPE_API_BASE", f.StripeAPIBase),
+		StripeKey:     c.stripeKey(),
+		WebhookSecret: c.secret("STRIPE_WEBHOOK_SECRET"),
+		StripeTimeout: c.duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
+		StripeRate:    c.rate("BILLING_STRIPE_RATE", f.StripeRate),
+		Lease:         c.duration("BILLING_LEASE", f.Lease, 20*time.Millisecond, time.Hour),
+		Concurrency:   c.integer("BILLING_CONCURRENCY", f.Concurrency, 1, 1000),
+		LookSince:     c.since("BILLING_LOOK_SINCE", f.LookSince),
+		Poll:          c.duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
+		LogLevel:      c.level("BILLING_LOG_LEVEL", f.LogLevel),
+	}
+	config.Listen = c.listen("BILLING_LISTEN", f.Listen, config.Tokens.Open())
+	config.ClockURL = c.clock("BILLING_CLOCK_URL", f.ClockURL, config.StripeKey)
+	if config.StripeTimeout > 0 && config.Lease > 0 && config.Lease <= config.StripeTimeout {
+		c.bad("BILLING_LEASE", "must exceed BILLING_STRIPE_TIMEOUT")
+	}
+	if config.DatabaseURL.IsZero() && config.DataDir == "" {
+		config.DataDir = c.defaultDataDir()
+	}
+	c.gateway(config)
+	return config
+}
+
+// text is a setting that must not be blank.
+func (c *check) text(name, value string) string {
+	if strings.TrimSpace(value) == "" {
+		c.bad(name, "is set but blank")
+		return ""
+	}
+	return value
+}
+
+// optional is a setting that may be left out, but not be set blank.
+func (c *check) optional(name, value string) string {
+	if _, set := os.LookupEnv(name); !set && value == "" {
+		return ""
+	}
+	return c.text(name, value)
+}
+
+// secret is a setting that comes by environment alone and may be left out.
+func (c *check) secret(name string) Secret {
+	value, set := os.LookupEnv(name)
+	if !set {
+		return Secret{}
+	}
+	return NewSecret(c.text(name, value))
+}
+
+func (c *check) duration(name, value string, least, most time.Duration) time.Duration {
+	if c.text(name, value) == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < least || d > most {
+		c.bad(name, "must be a duration from %s to %s, such as 30s", least, most)
+		return 0
+	}
+	return d
+}
+
+func (c *check) integer(name, value string, least, most int) int {
+	if c.text(name, value) == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < least || n > most {
+		c.bad(name, "must be a whole number from %d to %d", least, most)
+		return 0
+	}
+	return n
+}
+
+func (c *check) rate(name, value string) float64 {
+	if c.text(name, value) == "" {
+		return 0
+	}
+	r, err := strconv.ParseFloat(value, 64)
+	if err != nil || r < 0 || math.IsNaN(r) || math.IsInf(r, 0) {
+		c.bad(name, "must be a number of calls a second, or 0 for no limit")
+		return 0
+	}
+	return r
+}
+
+func (c *check) level(name, value string) slog.Level {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	level, ok := levels[value]
+	if !ok {
+		c.bad(name, "must be debug, info, warn or error")
+	}
+	return level
+}
+
+// since accepts a day (its beginning in UTC) or an RFC 3339 time.
+func (c *check) since(name, value string) time.Time {
+	if c.optional(name, value) == "" {
+		return time.Time{}
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, value); err == nil {
+			return t.UTC()
+		}
+	}
+	c.bad(name, "must be a day such as 2026-01-01 or a time such as 2026-01-01T00:00:00Z")
+	return time.Time{}
+}
+
+var environmentShape = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+func (c *check) environment(value string) string {
+	const name = "BILLING_ENVIRONMENT"
+	if c.text(name, value) != "" && !environmentShape.MatchString(value) {
+		c.bad(name, "must be 1 to 32 of a-z 0-9 - and begin with a letter")
+	}
+	return value
+}
+
+func (c *check) database() Secret {
+	const name = "DATABASE_URL"
+	s := c.secret(name)
+	if s.IsZero() {
+		if _, set := os.LookupEnv(name); set {
+			c.faults[len(c.faults)-1] = fmt.Errorf("%s: is set but blank; unset it to run on an embedded PostgreSQL", name)
+		}
+		return s
+	}
+	if _, err := pgxpool.ParseConfig(s.Reveal()); err != nil { // its own words may quote the password
+		c.bad(name, "must be a PostgreSQL URL such as postgres://user:password@host:5432/billing")
+	}
+	return s
+}
+
+func (c *check) tokens() access.Tokens {
+	const name = "BILLING_TOKENS"
+	list, set := os.LookupEnv(name)
+	switch {
+	case !set:
+		return access.Tokens{}
+	case strings.TrimSpace(list) == "":
+		c.bad(name, "is set but blank; unset it to serve loopback without tokens")
+		return access.Tokens{}
+	}
+	tokens, err := access.Parse(list)
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			c.bad(name, "%s", strings.TrimSpace(line))
+		}
+	}
+	return tokens
+}
+
+// listen checks an address. Without tokens it must be loopback: the API would
+// be open to the network.
+func (c *check) listen(name, value string, open bool) string {
+	if c.text(name, value) == "" {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(value)
+	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
+		c.bad(name, "must be host:port, such as 127.0.0.1:8080")
+		return ""
+	}
+	if _, tokensSet := os.LookupEnv("BILLING_TOKENS"); open && !tokensSet && !isLoopback(host) {
+		c.bad(name, "must be a loopback address as long as BILLING_TOKENS is not set")
+	}
+	return value
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
+}
+
+var (
+	keyShape = regexp.MustCompile(`^(sk|rk|vk)_[A-Za-z0-9_]+$`)
+	liveKey  = regexp.MustCompile(`^[sr]k_live_`)
+)
+
+func (c *check) stripeKey() Secret {
+	const name = "STRIPE_API_KEY"
+	key, set := os.LookupEnv(name)
+	switch {
+	case !set:
+		c.bad(name, "is needed: the vault key, or a secret or restricted key of Stripe")
+	case strings.TrimSpace(key) == "":
+		c.bad(name, "is set but blank")
+	case !keyShape.MatchString(key):
+		c.bad(name, "must begin with vk_, sk_ or rk_, and hold letters, digits and _ alone")
+	}
+	return NewSecret(key)
+}
+
+func (c *check) clock(name, value string, key Secret) string {
+	if c.optional(name, value) == "" {
+		return ""
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		c.bad(name, "must be an http or https URL without a user")
+	}
+	if liveKey.MatchString(key.Reveal()) {
+		c.bad(name, "must not be set with a live Stripe key: bills would fall due by a clock that anybody can move")
+	}
+	return value
+}
+
+// gateway lets the gateway itself judge what it is given.
+func (c *check) gateway(config Config) {
+	if config.StripeBase == "" || config.StripeKey.IsZero() {
+		return // said already
+	}
+	g, err := stripegateway.New(stripegateway.Config{
+		BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		g.Close()
+		return
+	}
+	var faults interface{ Unwrap() []error }
+	if !errors.As(err, &faults) {
+		c.bad("STRIPE_API_BASE", "cannot be used")
+		return
+	}
+	for _, fault := range faults.Unwrap() {
+		field, what, _ := strings.Cut(fault.Error(), ": ")
+		name, known := map[string]string{"BaseURL": "STRIPE_API_BASE", "Key": "STRIPE_API_KEY", "Timeout": "BILLING_STRIPE_TIMEOUT"}[field]
+		if known {
+			c.bad(name, "%s", what)
+		}
+	}
+}
+
+// defaultDataDir is a directory of the user's own.
+func (c *check) defaultDataDir() string {
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "billonce")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		c.bad("BILLING_DATA_DIR", "is needed: neither DATABASE_URL nor a home directory is set")
+		return ""
+	}
+	return filepath.Join(home, ".local", "share", "billonce")
+}

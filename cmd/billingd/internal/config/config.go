@@ -1,0 +1,103 @@
+package config
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/billonce/billonce/cmd/billingd/internal/access"
+)
+
+// Config is a checked configuration. It may be printed and logged: its secrets
+// hide themselves.
+type Config struct {
+	DatabaseURL Secret // zero: an embedded PostgreSQL under DataDir
+	DataDir     string // where an embedded PostgreSQL keeps its data
+	DBPool      int    // connections at most
+
+	Listen   string // host:port; loopback where Tokens are open
+	PortFile string // where to write the chosen address; empty: nowhere
+	Tokens   access.Tokens
+	Grace    time.Duration // for requests and charges under way when the service is stopped
+
+	Environment   string // written into the database by its first start
+	StripeBase    string // where Stripe's API is spoken: the proxy, usually
+	StripeKey     Secret
+	WebhookSecret Secret        // read and checked; webhooks are off in this version
+	StripeTimeout time.Duration // of one call
+	StripeRate    float64       // calls a second; 0: no limit
+	Lease         time.Duration // of a claimed bill; exceeds StripeTimeout
+	Concurrency   int           // bills in flight
+	LookSince     time.Time     // the first look reads what Stripe holds since then; zero: all
+
+	Poll     time.Duration // bound of a lost wake-up
+	ClockURL string        // business time of a Stripe stand-in; empty: the database's
+	LogLevel slog.Level
+}
+
+// ErrHelp is what Load returns when help was asked for and has been given.
+var ErrHelp = errors.New("help was asked for")
+
+// Error lists everything that is wrong with the settings, a line each, which
+// begins with the setting's name. It holds no value of any setting.
+type Error struct{ Faults []error }
+
+func (e *Error) Error() string { return errors.Join(e.Faults...).Error() }
+
+// Unwrap are the faults.
+func (e *Error) Unwrap() []error { return e.Faults }
+
+// Load reads the environment and args (without the program's name) and checks
+// everything. What is wrong comes as an *Error, all at once. Help goes to
+// stdout.
+func Load(args []string, stdout io.Writer) (Config, error) {
+	var f flags
+	help := false
+	parser, err := kong.New(&f,
+		kong.Name("billingd"),
+		kong.Description("Bills every customer exactly once per billing period through Stripe."),
+		kong.Writers(stdout, io.Discard),
+		kong.Exit(func(int) { help = true }))
+	if err != nil {
+		return Config{}, err
+	}
+	var c check
+	_, err = parser.Parse(args)
+	if help {
+		return Config{}, ErrHelp
+	}
+	if err != nil {
+		c.bad("command line", "has an argument that is not known or lacks its value; see --help")
+		if _, err := parser.Parse(nil); err != nil {
+			return Config{}, &Error{c.faults}
+		}
+	}
+	config := c.configure(f)
+	if len(c.faults) > 0 {
+		return Config{}, &Error{c.faults}
+	}
+	return config, nil
+}
+
+// flags are the settings that may come by command line, as text, so that all
+// that is wrong with them is found in one go.
+type flags struct {
+	Listen        string `help:"Address of the HTTP API." env:"BILLING_LISTEN" default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	PortFile      string `help:"File to write the address to, once the API listens on it." env:"BILLING_PORT_FILE" placeholder:"PATH"`
+	ShutdownGrace string `help:"Time for what is under way when the service is stopped." env:"BILLING_SHUTDOWN_GRACE" default:"30s" placeholder:"DURATION"`
+	DataDir       string `help:"Directory of the embedded PostgreSQL, which runs where DATABASE_URL is not set." env:"BILLING_DATA_DIR" placeholder:"PATH"`
+	DBPool        string `name:"db-pool" help:"Database connections at most." env:"BILLING_DB_POOL" default:"24" placeholder:"N"`
+	Environment   string `help:"Name of this installation, such as production." env:"BILLING_ENVIRONMENT" default:"development" placeholder:"NAME"`
+	StripeAPIBase string `name:"stripe-api-base" help:"Where Stripe's API is spoken." env:"STRIPE_API_BASE" default:"https://api.stripe.com" placeholder:"URL"`
+	StripeTimeout string `help:"Time limit of one call to Stripe." env:"BILLING_STRIPE_TIMEOUT" default:"30s" placeholder:"DURATION"`
+	StripeRate    string `help:"Calls to Stripe a second; 0: no limit." env:"BILLING_STRIPE_RATE" default:"25" placeholder:"N"`
+	Lease         string `help:"How long a bill is claimed for; must exceed the time limit of a call." env:"BILLING_LEASE" default:"40s" placeholder:"DURATION"`
+	Concurrency   string `help:"Bills in flight at once." env:"BILLING_CONCURRENCY" default:"32" placeholder:"N"`
+	LookSince     string `help:"How far back the first look at Stripe goes, such as 2026-01-01; not set: to the beginning." env:"BILLING_LOOK_SINCE" placeholder:"DATE"`
+	Poll          string `help:"How long a lost wake-up can delay anything." env:"BILLING_POLL" default:"1s" placeholder:"DURATION"`
+	ClockURL      string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"BILLING_CLOCK_URL" placeholder:"URL"`
+	LogLevel      string `help:"debug, info, warn or error." env:"BILLING_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+}

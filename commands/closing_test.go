@@ -1,0 +1,98 @@
+package commands_test
+
+import (
+	"testing"
+
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/commands/commandstest"
+	"github.com/billonce/billonce/domain"
+)
+
+func TestSettleAndWriteOff(t *testing.T) {
+	t.Parallel()
+	customer := commandstest.For[domain.Customer](t)
+	for _, c := range []struct {
+		command         commands.Command[domain.Customer]
+		closed, closing domain.Event
+	}{
+		{commands.NewSettleBilling(ada, nov, "wire 7", "k1"), settled, closingSettled},
+		{commands.NewWriteOffBilling(ada, nov, "uncollectible", "k2"), writtenOff, closingOff},
+	} {
+		subscribed := customer.Given(registered, activated)
+		// Before a charge starts it wins, and no call is made.
+		subscribed.And(due).When(c.command).Then(c.closed)
+		subscribed.And(due, asked).When(c.command).Then(c.closed)
+		subscribed.And(asked).When(c.command).Then(c.closed)
+		subscribed.And(due, asked, paused, waiting).When(c.command).Then(c.closed)
+		subscribed.And(due, asked, begun, notSent).When(c.command).Then(c.closed)
+		subscribed.And(due, asked, begun, held).When(c.command).Then(c.closed)
+		subscribed.And(due, asked, begun, rejected).When(c.command).Then(c.closed)
+
+		// A bill with an intent closes at Stripe first.
+		with := subscribed.And(due, asked, begun, intent("pi_1", 1))
+		with.And(declinedBy("ch_no")).When(c.command).Then(c.closing)
+		with.And(held).When(c.command).Then(c.closing)
+		with.And(notSent).When(c.command).Then(c.closing)
+		with.And(actionRequired).When(c.command).Then(c.closing)
+
+		// In flight: nobody knows yet.
+		for _, flight := range []domain.Event{begun, unknown, needsReview} {
+			with.And(flight).When(c.command).ThenRefused(domain.ErrChargeInFlight)
+			subscribed.And(due, asked, begun, flight).When(c.command).ThenRefused(domain.ErrChargeInFlight)
+		}
+		subscribed.And(due, asked, begun, actionRequired).When(c.command).ThenRefused(domain.ErrChargeInFlight)
+		with.And(unknown, begunFor(nov, 1, 2), actionRequired).When(c.command).ThenRefused(domain.ErrChargeInFlight)
+		subscribed.And(due, asked, adopted("pi_1")).When(c.command).ThenRefused(domain.ErrChargeInFlight)
+
+		// Ended already.
+		subscribed.And(due, asked, paidBy("ch_1")).When(c.command).ThenRefused(domain.ErrAlreadyBilled)
+		for _, ended := range []domain.Event{settled, writtenOff, voided, closingSettled, closingOff, closingVoid} {
+			subscribed.And(due, asked, ended).When(c.command).ThenRefused(domain.ErrBillClosed)
+		}
+		subscribed.When(c.command).ThenRefused(domain.ErrUnknownBill)
+		customer.Given().When(c.command).ThenRefused(domain.ErrUnknownCustomer)
+	}
+}
+
+func TestCompleteClosing(t *testing.T) {
+	t.Parallel()
+	customer := commandstest.For[domain.Customer](t)
+	complete := commands.CompleteClosing{CustomerID: ada, BillingPeriod: nov}
+	with := customer.Given(registered, activated, due, asked, begun, intent("pi_1", 1))
+
+	with.And(declinedBy("ch_no"), closingSettled).When(complete).Then(settled)
+	with.And(declinedBy("ch_no"), closingOff).When(complete).Then(writtenOff)
+	with.And(declinedBy("ch_no"), closingVoid).When(complete).Then(voided)
+
+	// The intent had succeeded: paid is paid, and the closing is off.
+	with.And(closingSettled, paidBy("ch_1")).When(complete).ThenNothing()
+	for _, ended := range []domain.Event{settled, writtenOff, voided} {
+		with.And(ended).When(complete).ThenNothing()
+	}
+
+	// Nothing is closing: only a cancelled subscription's charge ends so.
+	with.When(complete).ThenNothing()
+	with.And(unknown).When(complete).ThenNothing()
+	with.And(declinedBy("ch_no")).When(complete).ThenNothing()
+	resolved := domain.ChargeVoided{
+		CustomerID: ada, BillingPeriod: nov, Attempt: 1,
+		Reason: "the subscription was cancelled; the charge in flight was not executed and its intent is cancelled",
+	}
+	with.And(cancelledNow).When(complete).Then(resolved)
+	with.And(unknown, cancelledNow).When(complete).Then(resolved)
+	customer.Given(registered).When(complete).ThenNothing()
+}
+
+// What a closing bill lets happen: nothing new, and the news of a payment.
+func TestWhileClosing(t *testing.T) {
+	t.Parallel()
+	customer := commandstest.For[domain.Customer](t)
+	closing := customer.Given(registered, activated, due, asked, begun, intent("pi_1", 1), declinedBy("ch_no"), closingSettled)
+
+	closing.When(commands.StartAttempt{CustomerID: ada, BillingPeriod: nov, Attempt: 1}).ThenNothing()
+	closing.When(commands.NewRetryCharge(ada, nov, 2, commands.StepManual)).ThenRefused(domain.ErrBillClosed)
+	closing.When(commands.NewSettleBilling(ada, nov, "wire 8", "k1")).ThenRefused(domain.ErrBillClosed)
+	closing.When(outcome(1, 1, domain.Outcome{Class: domain.Paid, ChargeID: "ch_1", IntentID: "pi_1", Money: usd49, Source: domain.SourceCancel})).Then(
+		domain.CustomerBilled{CustomerID: ada, BillingPeriod: nov, Attempt: 1, ChargeID: "ch_1", IntentID: "pi_1", Money: usd49, Source: domain.SourceCancel},
+	)
+}

@@ -1,0 +1,160 @@
+package commands_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
+)
+
+// anyCommand draws a command about ada that somebody might send now: a client,
+// the saga, a collector, a late answer, an operator.
+func anyCommand(t *rapid.T, c domain.Customer) commands.Command[domain.Customer] {
+	p := rapid.SampledFrom([]domain.Period{nov, nov, nov, nov, oct, period("2026-Q4"), period("2026")}).Draw(t, "period")
+	bill, _ := c.Bill(p)
+	attempt := max(bill.Attempt-rapid.SampledFrom([]int{0, 0, 0, 1, -1}).Draw(t, "attempts back"), 0)
+	start := max(bill.Start-rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "starts back"), 0)
+	n := strconv.Itoa(rapid.IntRange(1, 3).Draw(t, "id"))
+	amount := rapid.SampledFrom([]domain.Money{usd49, usd49, usd59}).Draw(t, "amount")
+	class := rapid.SampledFrom([]domain.OutcomeClass{
+		domain.Unknown, domain.Held, domain.RetrySameKey, domain.Declined, domain.Rejected, domain.Paid, domain.ActionRequired, domain.NeedsReview,
+	}).Draw(t, "class")
+	o := domain.Outcome{Class: class, IntentID: "pi_" + n, Money: amount, Reason: "so it was", Code: "card_declined"}
+	if class == domain.Paid || class == domain.Declined {
+		o.ChargeID = "ch_" + n
+	}
+	quarterly := monthly
+	quarterly.Cadence = domain.Quarterly
+	id := domain.Key("k" + n)
+	charge := commands.NewChargeBilling(ada, p, amount)
+	begin := commands.StartAttempt{CustomerID: ada, BillingPeriod: p, Attempt: attempt}
+	report := commands.NewRecordChargeOutcome(ada, p, attempt, start, o)
+	// Small numbers are drawn more often: what leads far comes first.
+	return rapid.SampledFrom([]commands.Command[domain.Customer]{
+		report, begin, charge, commands.NewDeclareBillingDue(ada, p),
+		commands.NewRetryCharge(ada, p, attempt+1, commands.StepManual),
+		commands.CommitIntent{CustomerID: ada, BillingPeriod: p, IntentID: "pi_" + n, Adopted: rapid.IntRange(0, 9).Draw(t, "adopted") == 9},
+		report, begin, charge, report, begin,
+		commands.NewPauseSubscription(ada, "", noon, id),
+		begin,
+		commands.NewResumeSubscription(ada, noon, id),
+		commands.NewSettleBilling(ada, p, "wire", id),
+		commands.NewWriteOffBilling(ada, p, "gone", id),
+		commands.CompleteClosing{CustomerID: ada, BillingPeriod: p},
+		commands.CommitIntent{CustomerID: ada, BillingPeriod: p, IntentID: "pi_" + n, Replaces: bill.IntentID},
+		commands.NewCancelSubscription(ada, rapid.SampledFrom([]domain.CancelMode{domain.CancelNow, domain.CancelPeriodEnd}).Draw(t, "mode"), "", noon, id),
+		commands.NewActivateSubscription(ada, amount, rapid.SampledFrom([]domain.Schedule{monthly, quarterly}).Draw(t, "schedule")),
+		commands.NewChangeSubscriptionAmount(ada, amount.Minor, "", domain.Period{}, id),
+		commands.NewChangePaymentMethod(ada, "pm_"+n, id),
+	}).Draw(t, "command")
+}
+
+// Whatever is sent, in whatever order: the promises about one customer's bills
+// hold for every fact that is decided.
+func TestPromisesHoldInAnyOrder(t *testing.T) {
+	t.Parallel()
+	reached := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		var c domain.Customer
+		c = c.Evolve(registered).Evolve(activated)
+		paid := map[domain.Period]string{}
+		for range 80 {
+			command := anyCommand(t, c)
+			events, err := command.Decide(c)
+			if _, reports := command.(commands.RecordChargeOutcome); reports && err != nil {
+				t.Fatalf("an outcome was refused: %v", err)
+			}
+			if refusal, ok := errors.AsType[*domain.Error](err); err != nil && !ok {
+				t.Fatalf("%s: %v", command.Name(), refusal)
+			}
+			for _, e := range events {
+				reached[e.EventName()]++
+				promises(t, c, command, e, paid)
+				c = c.Evolve(e)
+			}
+			for p, charge := range paid {
+				if b, _ := c.Bill(p); b.Status != domain.BillPaid || b.ChargeID != charge || !c.BilledPeriods().Has(p) {
+					t.Fatalf("%s made %s by %s of a bill that was paid by %s", command.Name(), b.Status, b.ChargeID, charge)
+				}
+			}
+		}
+	})
+	// The walk is worth something only if it gets everywhere.
+	for e := range domain.Events() {
+		if name := e.EventName(); reached[name] == 0 && e != (domain.CustomerRegistered{}) {
+			t.Errorf("no walk reached %s", name)
+		}
+	}
+}
+
+// promises checks one decided fact against the state it was decided on.
+func promises(t *rapid.T, c domain.Customer, command commands.Command[domain.Customer], e domain.Event, paid map[domain.Period]string) {
+	_, p, about := domain.BillOf(e)
+	bill, known := c.Bill(p)
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("%s decided %s on a bill that is %q: "+format, append([]any{command.Name(), e.EventName(), bill.Status}, args...)...)
+	}
+	if !about {
+		return
+	}
+	switch e := e.(type) {
+	case domain.MonthlyBillingDue:
+		if known && bill.Status != "" {
+			fail("it was known before")
+		}
+		if q, overlaps := c.Overlapping(p); overlaps {
+			fail("%s overlaps %s", p, q)
+		}
+	case domain.ChargeRequested:
+		if e.Key != domain.ChargeKey(ada, p, e.Attempt) {
+			fail("key %s", e.Key)
+		}
+		if e.Attempt != bill.Attempt+1 || e.Attempt > 1 && bill.Status != domain.BillDeclined && bill.Status != domain.BillRejected {
+			fail("attempt %d after %d", e.Attempt, bill.Attempt)
+		}
+		if bill.Amount.Minor != 0 && e.Money != bill.Amount {
+			fail("over %s, it was frozen at %s", e.Money, bill.Amount)
+		}
+		if q, overlaps := c.Overlapping(p); overlaps && e.Attempt == 1 {
+			fail("%s overlaps %s", p, q)
+		}
+	case domain.ChargeAttemptStarted:
+		if e.Start != bill.Start+1 || e.Attempt != bill.Attempt || bill.Status.Final() || bill.Status == domain.BillClosingStatus {
+			fail("start %d of attempt %d after %d", e.Start, e.Attempt, bill.Start)
+		}
+		if bill.Cancelled && !e.ResolveOnly {
+			fail("it may send although the subscription was cancelled")
+		}
+	case domain.ChargeIntentCommitted:
+		if bill.IntentID != "" && e.IntentNo != bill.IntentNo+1 || bill.IntentID == "" && e.IntentNo != 1 {
+			fail("intent number %d after %d", e.IntentNo, bill.IntentNo)
+		}
+	case domain.CustomerBilled:
+		if first, twice := paid[p]; twice {
+			fail("by %s, it was billed by %s", e.ChargeID, first)
+		}
+		paid[p] = e.ChargeID
+	case domain.ChargeHeld, domain.ChargeRejected, domain.ChargeNotSent:
+		if bill.Unresolved || !bill.InFlight() {
+			fail("an earlier send is unresolved: %t", bill.Unresolved)
+		}
+	case domain.ChargeDeclined, domain.ChargeUnknown, domain.ChargeActionRequired, domain.ChargeNeedsReview, domain.ChargeWaiting:
+		if bill.Status.Final() {
+			fail("it had ended")
+		}
+	case domain.BillSettled, domain.BillWrittenOff, domain.ChargeVoided:
+		_, completes := command.(commands.CompleteClosing)
+		if bill.Status.Final() || !completes && (bill.InFlight() || bill.Unresolved || bill.IntentID != "") {
+			fail("intent %q, unresolved %t", bill.IntentID, bill.Unresolved)
+		}
+	case domain.BillClosing:
+		if bill.Status.Final() || bill.IntentID == "" || bill.Unresolved {
+			fail("intent %q, unresolved %t", bill.IntentID, bill.Unresolved)
+		}
+	}
+}

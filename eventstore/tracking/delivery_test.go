@@ -1,0 +1,444 @@
+package tracking_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/eventstore/pgtest"
+	"github.com/billonce/billonce/eventstore/tracking"
+)
+
+// recordInOrder is recordSeen, and fails for good on an event that does not
+// follow the last one of its customer.
+func recordInOrder(ctx context.Context, p *tracking.Page) error {
+	last := map[string]int{}
+	var customers []string
+	for _, e := range p.Events {
+		customers = append(customers, e.SequenceKey)
+	}
+	rows, err := p.Tx.Query(ctx, `SELECT customer, max(version) FROM seen WHERE processor = $1 AND customer = ANY($2) GROUP BY 1`, p.Processor, customers)
+	if err != nil {
+		return err
+	}
+	var customer string
+	var version int
+	if _, err := pgx.ForEachRow(rows, []any{&customer, &version}, func() error {
+		last[customer] = version
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, e := range p.Events {
+		if e.Version != last[e.SequenceKey]+1 {
+			return fmt.Errorf("out of order: %s has version %d after %d", e.SequenceKey, e.Version, last[e.SequenceKey])
+		}
+		last[e.SequenceKey] = e.Version
+	}
+	return recordSeen(ctx, p)
+}
+
+func inOrder(name string) tracking.Processor {
+	return tracking.Processor{Name: name, Handler: tracking.HandlerFunc(recordInOrder)}
+}
+
+// writers append to their own customers until told to stop: some at once, some
+// in a transaction that has written before, some that commit slowly.
+func (h *house) writers(n int) (stop func() (appended int)) {
+	var appended atomic.Int64
+	var writing sync.WaitGroup
+	done := make(chan struct{})
+	for w := range n {
+		random := rand.New(rand.NewPCG(7, uint64(w)))
+		writing.Go(func() {
+			heads := map[string]eventstore.Head{}
+			for i := 1; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				customer := fmt.Sprintf("w%d-%d", w, random.IntN(5))
+				batch := eventstore.Batch{Stream: domain.CustomerID(customer).Stream(), Head: heads[customer], Command: "test", Events: []domain.Event{changed(customer, i)}}
+				r, err := h.write(batch, random)
+				if err != nil {
+					h.Errorf("append: %v", err)
+					return
+				}
+				heads[customer] = r.Recorded[0].Head()
+				appended.Add(1)
+			}
+		})
+	}
+	return func() int {
+		close(done)
+		writing.Wait()
+		return int(appended.Load())
+	}
+}
+
+func (h *house) write(b eventstore.Batch, random *rand.Rand) (r eventstore.Result, err error) {
+	ctx := h.Context()
+	if random.IntN(3) > 0 {
+		return h.store.Append(ctx, b)
+	}
+	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO elsewhere VALUES (1)`); err != nil { // takes a transaction id early
+			return err
+		}
+		results, err := h.store.AppendTx(ctx, tx, b)
+		if err != nil {
+			return err
+		}
+		if random.IntN(2) == 0 {
+			if _, err := tx.Exec(ctx, `SELECT pg_sleep(random() * 0.02)`); err != nil {
+				return err
+			}
+		}
+		r = results[0]
+		return r.Err
+	})
+	h.store.Committed(eventstore.Grown([]eventstore.Result{r}))
+	return r, err
+}
+
+// untilAppended waits until the log has n events.
+func (h *house) untilAppended(n int) {
+	h.Helper()
+	h.eventually(func() string {
+		if got := value[int](h, `SELECT count(*) FROM events`); got < n {
+			return fmt.Sprintf("%d events of %d", got, n)
+		}
+		return ""
+	})
+}
+
+func TestTwelveWritersNoEventUnseen(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`CREATE TABLE elsewhere (n int)`)
+	small := inOrder("small")
+	small.PageSize, small.Partitions = 7, 3
+	for range 2 { // two replicas
+		h.run(tracking.Options{}, inOrder("large"), small)
+	}
+	stop := h.writers(12)
+	h.untilAppended(3000)
+	stop()
+	h.caughtUp("large", "small")
+	h.exactlyOnce("large")
+	h.exactlyOnce("small")
+	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
+		t.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
+	}
+}
+
+func TestKilledConnectionsLoseAndRepeatNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`CREATE TABLE elsewhere (n int)`)
+	p := inOrder("killed")
+	p.PageSize, p.Backoff = 20, func(int) time.Duration { return 5 * time.Millisecond }
+	config, err := pgxpool.ParseConfig(h.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = "victim"
+	for range 2 {
+		pool, err := pgxpool.NewWithConfig(t.Context(), config.Copy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		h.runOn(pool, h.store, tracking.Options{Poll: quick, Log: h.log}, p)
+	}
+	stop := h.writers(4)
+	for kills := 0; kills < 40; {
+		kills += value[int](h, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE application_name = 'victim' AND datname = current_database() AND random() < 0.5`)
+		h.untilAppended(20 * (kills + 1))
+	}
+	stop()
+	h.caughtUp("killed")
+	h.exactlyOnce("killed")
+	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
+		t.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
+	}
+}
+
+// childDSN is set in a child process, which then is a replica until it is killed.
+const childDSN = "TRACKING_CHILD_DSN"
+
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(childDSN); dsn != "" {
+		if err := child(dsn); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func child(dsn string) error {
+	pool, err := pgxpool.New(context.Background(), dsn)
+	if err != nil {
+		return err
+	}
+	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), discard)
+	p := inOrder("child")
+	p.PageSize = 10
+	return tracking.New(pool, store, tracking.Options{Poll: quick}).Run(context.Background(), p)
+}
+
+func TestKilledProcessesLoseAndRepeatNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`CREATE TABLE elsewhere (n int)`)
+	stop := h.writers(3)
+	replica := func() *exec.Cmd {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		c.Env = append(os.Environ(), childDSN+"="+h.dsn)
+		c.Stderr = t.Output()
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	replicas := []*exec.Cmd{replica(), replica()}
+	for kill := range 5 {
+		before := value[int](h, `SELECT count(*) FROM seen`)
+		h.eventually(func() string {
+			if n := value[int](h, `SELECT count(*) FROM seen`); n < before+30 {
+				return fmt.Sprintf("%d events seen, %d before", n, before)
+			}
+			return ""
+		})
+		victim := replicas[kill%2]
+		if err := victim.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = victim.Wait() // it was killed, and says so
+		replicas[kill%2] = replica()
+	}
+	stop()
+	h.caughtUp("child")
+	for _, r := range replicas {
+		_ = r.Process.Kill()
+		_ = r.Wait()
+	}
+	h.exactlyOnce("child")
+	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
+		t.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
+	}
+}
+
+// A commit whose answer is lost may have happened: the token knows.
+func TestLostAnswerToACommit(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	proxy := pgtest.NewProxy(t, h.dsn)
+	pool, err := pgxpool.New(t.Context(), proxy.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	p := inOrder("ambiguous")
+	var told atomic.Int64
+	p.AfterCommit = func(p *tracking.Page) { told.Add(int64(len(p.Events))) }
+	h.runOn(pool, h.store, tracking.Options{Poll: quick}, p)
+	first := h.append("a", eventstore.Head{}, registered("a"))
+	h.caughtUp("ambiguous")
+
+	lost := proxy.DropServerToClientOnCommit("INSERT INTO seen")
+	second := h.append("a", first.Head(), changed("a", 2))
+	<-lost
+	h.append("a", second.Head(), changed("a", 3))
+	h.caughtUp("ambiguous")
+	h.exactlyOnce("ambiguous")
+	h.eventually(func() string {
+		if n := told.Load(); n != 2 {
+			return fmt.Sprintf("told of %d events; the page with the lost answer must not be among them", n)
+		}
+		return ""
+	})
+}
+
+func TestForeignTransactionDelaysNobody(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.exec(`CREATE TABLE elsewhere (n int)`)
+	foreign, err := h.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = foreign.Rollback(context.Background()) }()
+	if _, err := foreign.Exec(t.Context(), `INSERT INTO elsewhere VALUES (1)`); err != nil {
+		t.Fatal(err)
+	}
+	asleep, wake := make(chan struct{}), make(chan struct{})
+	slow := tracking.Processor{Name: "slow", Handler: tracking.HandlerFunc(func(context.Context, *tracking.Page) error {
+		close(asleep)
+		<-wake
+		return nil
+	})}
+	h.run(tracking.Options{}, inOrder("brisk"), slow)
+	h.append("a", eventstore.Head{}, registered("a"))
+	<-asleep
+	h.append("b", eventstore.Head{}, registered("b"))
+	h.caughtUp("brisk")
+	h.exactlyOnce("brisk")
+	close(wake)
+}
+
+// A lower position that commits late is neither skipped nor said to be behind us.
+func TestLateCommitIsNotSkipped(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.run(tracking.Options{}, inOrder("patient"))
+	late, err := h.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = late.Rollback(context.Background()) }()
+	results, err := h.store.AppendTx(t.Context(), late, eventstore.Batch{Stream: domain.CustomerID("late").Stream(), Command: "test", Events: []domain.Event{registered("late")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := results[0].Recorded[0].Place
+	others := 0
+	for i := range 30 {
+		c := fmt.Sprintf("other%d", i)
+		if eventstore.PartitionOf(c) == place.Partition {
+			continue // would wait for the late one
+		}
+		if e := h.append(c, eventstore.Head{}, registered(c)); e.Position <= place.Position {
+			t.Fatalf("%s was drawn before %s", e.Place, place)
+		}
+		others++
+	}
+	h.eventually(func() string {
+		if n := value[int](h, `SELECT count(*) FROM seen`); n != others {
+			return fmt.Sprintf("%d of %d seen", n, others)
+		}
+		return ""
+	})
+	s := h.status("patient")
+	if at := s.Partitions[place.Partition]; s.CaughtUp || at.Token >= place.Position || !at.Appending {
+		t.Errorf("with %s not committed: caught up %v, token %d, appending %v", place, s.CaughtUp, at.Token, at.Appending)
+	}
+	if err := late.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.caughtUp("patient")
+	h.exactlyOnce("patient")
+}
+
+func TestWakeUpAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	other := eventstore.New(h.pool, eventstore.NewCodec(domain.Events()), h.log) // as another process: its appends are heard of by NOTIFY alone
+	t.Cleanup(other.Close)
+	p := inOrder("listener")
+	h.run(tracking.Options{Poll: time.Hour}, p)
+	appendElsewhere := func(customer string) {
+		t.Helper()
+		if _, err := other.Append(t.Context(), eventstore.Batch{Stream: domain.CustomerID(customer).Stream(), Command: "test", Events: []domain.Event{registered(customer)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := func(n int) {
+		t.Helper()
+		h.eventually(func() string {
+			if got := value[int](h, `SELECT count(*) FROM seen`); got != n {
+				return fmt.Sprintf("%d of %d seen", got, n)
+			}
+			return ""
+		})
+	}
+	h.listening()
+	appendElsewhere("a")
+	seen(1)
+
+	// What is appended while nobody listens is found once somebody does again.
+	h.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
+	appendElsewhere("b")
+	seen(2)
+	appendElsewhere("c")
+	seen(3)
+}
+
+func TestScanIsTheTruth(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.run(tracking.Options{}, inOrder("scanning"))
+	h.caughtUp("scanning")
+	h.exec(`INSERT INTO events (partition, stream_id, stream_version, event_type, sequence_key, payload)
+		VALUES (3, 'customer/x', 1, 'customer.payment_method_changed.v1', 'x', '{}')`) // tells nobody
+	h.eventually(func() string {
+		if value[int](h, `SELECT count(*) FROM seen`) == 0 {
+			return "not found by the scan"
+		}
+		return ""
+	})
+}
+
+func TestIdleCostsNothing(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.fill(10, 2)
+	h.run(tracking.Options{Poll: 5 * time.Millisecond}, inOrder("idle"), inOrder("idler"))
+	h.caughtUp("idle", "idler")
+	// Transactions of this database alone: others run on the same server.
+	const written = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
+	before := value[int64](h, `SELECT sum(xmin::text::bigint)::bigint FROM processor_tokens`)
+	scans := value[int64](h, written)
+	h.eventually(func() string {
+		if n := value[int64](h, written) - scans; n < 50 {
+			return fmt.Sprintf("%d scans", n)
+		}
+		return ""
+	})
+	if after := value[int64](h, `SELECT sum(xmin::text::bigint)::bigint FROM processor_tokens`); after != before {
+		t.Error("an idle processor writes its tokens")
+	}
+	if locked := value[int64](h, `SELECT count(*) FROM processor_tokens WHERE xmax::text::bigint > (SELECT max(xmin::text::bigint) FROM processor_tokens)`); locked != 0 {
+		t.Errorf("an idle processor has locked %d tokens", locked)
+	}
+	if n := h.pool.Stat().AcquiredConns(); n > 1 { // a scan may be at it
+		t.Errorf("idle processors hold %d connections", n)
+	}
+}
+
+func TestBoundedRun(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.fill(5, 4)
+	end := value[int64](h, `SELECT position FROM events ORDER BY position OFFSET 9 LIMIT 1`)
+	h.exec(`INSERT INTO processor_tokens (processor, partition, stop_at) SELECT 'bounded', p, $1 FROM generate_series(0, 63) p`, end)
+	h.run(tracking.Options{}, inOrder("bounded"))
+	h.eventually(func() string {
+		if n := value[int](h, `SELECT count(*) FROM seen`); n != 10 {
+			return fmt.Sprintf("%d of 10 seen", n)
+		}
+		return ""
+	})
+	h.eventually(func() string { // every partition has come to its end, and goes no further
+		return value[string](h, `SELECT coalesce(string_agg(t.partition::text, ' '), '') FROM processor_tokens t WHERE position > stop_at
+			OR position < (SELECT max(position) FROM events e WHERE e.partition = t.partition AND e.position <= t.stop_at)`)
+	})
+	if n := value[int](h, `SELECT count(*) FROM seen`); n != 10 {
+		t.Errorf("%d seen, 10 were meant", n)
+	}
+}

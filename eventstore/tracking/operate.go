@@ -1,0 +1,83 @@
+package tracking
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/billonce/billonce/eventstore"
+)
+
+// Reset empties the tables of a pure processor and sends its tokens back, so
+// that it handles the log from position from on again (0 or 1: all of it). It
+// may be called while the processor runs, anywhere: it waits for the pages
+// under way, and new ones begin after it. Letters from there on are void.
+//
+// It returns ErrEffectful, ErrNotResettable, ErrUnknownProcessor or
+// ErrReasonNeeded.
+func Reset(ctx context.Context, pool *pgxpool.Pool, p Processor, from int64, actor, why string) error {
+	switch {
+	case p.Kind != Pure:
+		return ErrEffectful.With("processor %q is effectful; it is reset only through a plan", p.Name)
+	case p.Reset == nil:
+		return ErrNotResettable
+	}
+	from = max(from, 1)
+	return operate(ctx, pool, p.Name, actionReset, actor, why, &from, func(tx pgx.Tx) error {
+		if err := p.Reset(ctx, tx); err != nil {
+			return fmt.Errorf("empty its tables: %w", err)
+		}
+		return rewind(ctx, tx, p.Name, from)
+	})
+}
+
+// Pause stops a processor, in all processes, until Resume. When it returns no
+// page of it is under way.
+func Pause(ctx context.Context, pool *pgxpool.Pool, processor, actor, why string) error {
+	return operate(ctx, pool, processor, actionPause, actor, why, nil, func(tx pgx.Tx) error { return setPaused(ctx, tx, processor, true) })
+}
+
+// Resume lets a paused processor go on where it was.
+func Resume(ctx context.Context, pool *pgxpool.Pool, processor, actor, why string) error {
+	return operate(ctx, pool, processor, actionResume, actor, why, nil, func(tx pgx.Tx) error { return setPaused(ctx, tx, processor, false) })
+}
+
+func setPaused(ctx context.Context, tx pgx.Tx, processor string, paused bool) error {
+	_, err := tx.Exec(ctx, `UPDATE processor_tokens SET paused = $2, updated_at = clock_timestamp() WHERE processor = $1`, processor, paused)
+	return err
+}
+
+// operate does something to a processor at rest, writes it down and wakes the
+// processor wherever it runs.
+func operate(ctx context.Context, pool *pgxpool.Pool, processor, action, actor, why string, from *int64, do func(pgx.Tx) error) error {
+	if why == "" {
+		return ErrReasonNeeded
+	}
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, tokensLock, processor); err != nil {
+			return err
+		}
+		if err := lockTokens(ctx, tx, processor); err != nil {
+			return err
+		}
+		var known bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM processor_tokens WHERE processor = $1)`, processor).Scan(&known); err != nil {
+			return err
+		}
+		if !known {
+			return ErrUnknownProcessor
+		}
+		if err := do(tx); err != nil {
+			return err
+		}
+		return record(ctx, tx, processor, action, actor, from, nil, why)
+	})
+	if err != nil {
+		return fmt.Errorf("%s processor %q: %w", action, processor, err)
+	}
+	// Spares the wait for the next scan; if it fails, nothing is lost.
+	_, _ = pool.Exec(ctx, `SELECT pg_notify($1, 'ffffffffffffffff')`, eventstore.Channel)
+	return nil
+}

@@ -1,0 +1,214 @@
+package projections
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+)
+
+// Customers keeps one row a customer: who they are at Stripe, how they pay,
+// and their subscription with the period that falls due next.
+var Customers = Projection{
+	Name: "customers", Tables: []string{"customers"}, fold: foldCustomers,
+	Events: names(domain.CustomerRegistered{}, domain.PaymentMethodChanged{},
+		domain.SubscriptionActivated{}, domain.SubscriptionAmountChanged{},
+		domain.SubscriptionPaused{}, domain.SubscriptionResumed{}, domain.SubscriptionCancelled{},
+		domain.MonthlyBillingDue{}),
+}
+
+// customerRow is a row of customers.
+type customerRow struct {
+	customer                      string
+	partition                     int16
+	registeredAt                  *time.Time
+	stripeCustomer, paymentMethod string
+
+	// domain.Subscription
+	status    string
+	amount    int64
+	currency  string
+	changes   string // JSON
+	cadence   string
+	anchorDay int
+	timeZone  string
+	startsOn  string
+	endMode   string
+	endedAt   *time.Time
+
+	nextPeriod, lastPeriod string
+	statusAt               *time.Time
+	reason                 string
+	first, last            int64
+	updatedAt              time.Time
+
+	changed bool // in this page
+}
+
+var customersTable = table[customerRow]{name: "customers", keys: 1, columns: []column[customerRow]{
+	col("customer_id", func(r *customerRow) *string { return &r.customer }),
+	col("partition", func(r *customerRow) *int16 { return &r.partition }),
+	col("registered_at", func(r *customerRow) **time.Time { return &r.registeredAt }),
+	col("stripe_customer_id", func(r *customerRow) *string { return &r.stripeCustomer }),
+	col("payment_method_id", func(r *customerRow) *string { return &r.paymentMethod }),
+	col("status", func(r *customerRow) *string { return &r.status }),
+	col("amount_minor", func(r *customerRow) *int64 { return &r.amount }),
+	col("currency", func(r *customerRow) *string { return &r.currency }),
+	col("changes", func(r *customerRow) *string { return &r.changes }).as("json"),
+	col("cadence", func(r *customerRow) *string { return &r.cadence }),
+	col("anchor_day", func(r *customerRow) *int { return &r.anchorDay }),
+	col("time_zone", func(r *customerRow) *string { return &r.timeZone }),
+	col("starts_on", func(r *customerRow) *string { return &r.startsOn }),
+	col("end_mode", func(r *customerRow) *string { return &r.endMode }),
+	col("ended_at", func(r *customerRow) **time.Time { return &r.endedAt }),
+	col("next_period", func(r *customerRow) *string { return &r.nextPeriod }),
+	col("last_period", func(r *customerRow) *string { return &r.lastPeriod }),
+	col("status_at", func(r *customerRow) **time.Time { return &r.statusAt }),
+	col("reason", func(r *customerRow) *string { return &r.reason }),
+	col("first_position", func(r *customerRow) *int64 { return &r.first }),
+	col("last_position", func(r *customerRow) *int64 { return &r.last }),
+	col("updated_at", func(r *customerRow) *time.Time { return &r.updatedAt }),
+}}
+
+func foldCustomers(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded) error {
+	var ids []string
+	page := map[string]*customerRow{}
+	for _, r := range events {
+		if page[r.SequenceKey] == nil {
+			ids = append(ids, r.SequenceKey)
+			page[r.SequenceKey] = &customerRow{customer: r.SequenceKey, partition: r.Partition, changes: "[]"}
+		}
+	}
+	rows, err := customersTable.query(ctx, tx, customersTable.selectSQL(`WHERE customer_id = ANY ($1)`), ids)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		page[row.customer] = row
+	}
+	for _, r := range events {
+		if err := page[r.SequenceKey].apply(r); err != nil {
+			return err
+		}
+	}
+	var changed []*customerRow
+	for _, id := range ids {
+		if page[id].changed {
+			changed = append(changed, page[id])
+		}
+	}
+	writes := &pgx.Batch{}
+	customersTable.queueUpsert(writes, changed)
+	return send(ctx, tx, writes)
+}
+
+// apply folds one fact about the customer into the row.
+func (row *customerRow) apply(r eventstore.Recorded) error {
+	if r.Position <= row.last {
+		return nil
+	}
+	before, err := row.subscription()
+	if err != nil {
+		return err
+	}
+	after := before.Evolve(r.Event)
+	if err := row.set(after); err != nil {
+		return err
+	}
+	if after.Status != before.Status || after.EndMode != before.EndMode {
+		row.statusAt, row.reason = utc(r.RecordedAt), ""
+	}
+	switch e := r.Event.(type) {
+	case domain.CustomerRegistered:
+		row.registeredAt = utc(r.RecordedAt)
+		row.stripeCustomer, row.paymentMethod = e.StripeCustomerID, e.PaymentMethodID
+	case domain.PaymentMethodChanged:
+		row.paymentMethod = e.PaymentMethodID
+	case domain.SubscriptionActivated:
+		row.nextPeriod = firstAfter(periodOf(row.lastPeriod), after.First()).String()
+	case domain.SubscriptionPaused:
+		row.reason = e.Reason
+	case domain.SubscriptionResumed:
+		if after.Cadence.Months() > 0 { // what fell due during the pause is not billed
+			row.await(after.NextAfter(e.At))
+		}
+	case domain.SubscriptionCancelled:
+		row.reason = e.Reason
+	case domain.MonthlyBillingDue:
+		if last := periodOf(row.lastPeriod); last.Before(e.BillingPeriod) {
+			row.lastPeriod = e.BillingPeriod.String()
+		}
+		row.await(e.BillingPeriod.Next())
+	}
+	if row.first == 0 {
+		row.first = r.Position
+	}
+	row.last, row.updatedAt, row.changed = r.Position, r.RecordedAt.UTC(), true
+	return nil
+}
+
+// firstAfter is the first period from p on that comes after last; a second
+// subscription does not bill what the first one has.
+func firstAfter(last, p domain.Period) domain.Period {
+	for p.Before(last) || p.Overlaps(last) {
+		p = p.Next()
+	}
+	return p
+}
+
+// await moves the period that falls due next, never back.
+func (row *customerRow) await(next domain.Period) {
+	if periodOf(row.nextPeriod).Before(next) {
+		row.nextPeriod = next.String()
+	}
+}
+
+// amountChange is domain.AmountChange as the column changes spells it.
+type amountChange struct {
+	From        domain.Period `json:"from"`
+	AmountMinor int64         `json:"amount_minor"`
+}
+
+// subscription is the row as the domain knows it; the zero value is none.
+func (row *customerRow) subscription() (domain.Subscription, error) {
+	s := domain.Subscription{Status: domain.SubscriptionStatus(row.status), EndMode: domain.CancelMode(row.endMode)}
+	if row.endedAt != nil {
+		s.EndedAt = *row.endedAt
+	}
+	if row.timeZone == "" {
+		return s, nil
+	}
+	s.Amount = domain.Money{Minor: row.amount, Currency: domain.Currency(row.currency)}
+	s.Schedule = domain.Schedule{Cadence: domain.Cadence(row.cadence), AnchorDay: row.anchorDay, TimeZone: row.timeZone}
+	var changes []amountChange
+	if err := json.Unmarshal([]byte(row.changes), &changes); err != nil {
+		return s, fmt.Errorf("read the amounts of %s: %w", row.customer, err)
+	}
+	for _, c := range changes {
+		s.Changes = append(s.Changes, domain.AmountChange(c))
+	}
+	var err error
+	s.StartsOn, err = domain.ParseDate("starts_on", row.startsOn)
+	return s, err
+}
+
+func (row *customerRow) set(s domain.Subscription) error {
+	row.status, row.endMode, row.endedAt = string(s.Status), string(s.EndMode), utc(s.EndedAt)
+	if s.TimeZone == "" {
+		return nil
+	}
+	row.amount, row.currency = s.Amount.Minor, string(s.Amount.Currency)
+	row.cadence, row.anchorDay, row.timeZone, row.startsOn = string(s.Cadence), s.AnchorDay, s.TimeZone, s.StartsOn.String()
+	changes := make([]amountChange, len(s.Changes))
+	for i, c := range s.Changes {
+		changes[i] = amountChange(c)
+	}
+	text, err := json.Marshal(changes)
+	row.changes = string(text)
+	return err
+}

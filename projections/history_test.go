@@ -1,0 +1,156 @@
+package projections_test
+
+import (
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
+)
+
+var (
+	november = period("2026-11")
+	december = period("2026-12")
+	fifty    = domain.Money{Minor: 5000, Currency: "usd"}
+	noon     = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+)
+
+func period(s string) domain.Period {
+	p, err := domain.ParsePeriod(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// lawful draws a history that the commands allow: what may really happen to a
+// customer.
+func lawful(t *rapid.T, id domain.CustomerID) []domain.Event {
+	periods := []domain.Period{november, december, november, period("2027-01")}
+	steps := map[string]func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer]{
+		"activate": func(int, domain.Period, domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewActivateSubscription(id, fifty, domain.Schedule{
+				Cadence: domain.Monthly, AnchorDay: 31, TimeZone: "Europe/Berlin", StartsOn: domain.Date{Year: 2026, Month: 11, Day: 1},
+			})
+		},
+		"amount": func(i int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewChangeSubscriptionAmount(id, int64(5000+100*i), "usd", p, key(i))
+		},
+		"method": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewChangePaymentMethod(id, fmt.Sprintf("pm_%d", i), key(i))
+		},
+		"pause": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewPauseSubscription(id, "asked for", noon, key(i))
+		},
+		"resume": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewResumeSubscription(id, noon.AddDate(0, i%3, 0), key(i))
+		},
+		"cancel": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			mode := domain.CancelPeriodEnd
+			if i%2 == 0 {
+				mode = domain.CancelNow
+			}
+			return commands.NewCancelSubscription(id, mode, "moved away", noon, key(i))
+		},
+		"due": func(_ int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewDeclareBillingDue(id, p)
+		},
+		"charge": func(_ int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewChargeBilling(id, p, fifty)
+		},
+		"retry": func(_ int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewRetryCharge(id, p, b.Attempt+1, commands.StepManual)
+		},
+		"start": func(_ int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			return commands.StartAttempt{CustomerID: id, BillingPeriod: p, Attempt: b.Attempt}
+		},
+		"intent": func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			return commands.CommitIntent{CustomerID: id, BillingPeriod: p, IntentID: fmt.Sprintf("pi_%d", i), Replaces: b.IntentID, Adopted: i%5 == 0}
+		},
+		"settle": func(i int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewSettleBilling(id, p, "wire 7", key(i))
+		},
+		"write off": func(i int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewWriteOffBilling(id, p, "gone", key(i))
+		},
+		"close": func(_ int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.CompleteClosing{CustomerID: id, BillingPeriod: p}
+		},
+		"outcome": func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			class := rapid.SampledFrom([]domain.OutcomeClass{
+				domain.Paid, domain.Declined, domain.ActionRequired, domain.Rejected, domain.RetrySameKey, domain.Held, domain.Unknown, domain.NeedsReview,
+			}).Draw(t, "class")
+			o := domain.Outcome{Class: class, Reason: "because " + string(class), Evidence: "req_1"}
+			if class == domain.Paid || class == domain.Declined {
+				o.ChargeID, o.IntentID, o.Money = fmt.Sprintf("ch_%d", i), b.IntentID, fifty
+				o.Code, o.DeclineCode, o.Source = "card_declined", "insufficient_funds", domain.SourceAnswer
+			}
+			attempt := b.Attempt
+			if class == domain.Paid && i%3 == 0 {
+				attempt = 1 // a late success of the first
+			}
+			return commands.NewRecordChargeOutcome(id, p, attempt, b.Start, o)
+		},
+	}
+	// What moves a bill on comes up often, so that histories get somewhere.
+	names := []string{
+		"activate", "due", "charge", "charge", "start", "start", "start", "intent", "outcome", "outcome", "outcome", "outcome", "retry", "retry",
+		"amount", "method", "pause", "resume", "resume", "cancel", "settle", "write off", "close",
+	}
+	history, state := []domain.Event{}, domain.Customer{}
+	do := func(c commands.Command[domain.Customer]) {
+		events, _ := c.Decide(state) // a refusal adds nothing
+		for _, e := range events {
+			state = state.Evolve(e)
+		}
+		history = append(history, events...)
+	}
+	do(commands.NewRegisterCustomer(id, "cus_1", "pm_0"))
+	for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
+		p := rapid.SampledFrom(periods).Draw(t, "period")
+		bill, _ := state.Bill(p)
+		do(steps[rapid.SampledFrom(names).Draw(t, "step")](i, p, bill))
+	}
+	return history
+}
+
+func key(i int) domain.Key { return domain.Key(fmt.Sprintf("key-%d", i)) }
+
+// anyhow draws facts in any order, possible or not: a read model must agree
+// with the domain about those too.
+func anyhow(t *rapid.T, id domain.CustomerID) (history []domain.Event) {
+	for i := range rapid.IntRange(1, 30).Draw(t, "facts") {
+		p := rapid.SampledFrom([]domain.Period{november, december, period("2026-Q4")}).Draw(t, "period")
+		attempt := rapid.IntRange(0, 3).Draw(t, "attempt")
+		minor := rapid.SampledFrom([]int64{5000, 7000}).Draw(t, "minor")
+		m := domain.Money{Minor: minor, Currency: rapid.SampledFrom([]domain.Currency{"usd", "jpy"}).Draw(t, "currency")}
+		report := domain.ChargeReport{CustomerID: id, BillingPeriod: p, Attempt: attempt, Start: i, Reason: fmt.Sprintf("reason %d", i), Evidence: "req_9"}
+		history = append(history, rapid.SampledFrom([]domain.Event{
+			domain.CustomerRegistered{CustomerID: id, StripeCustomerID: "cus_1", PaymentMethodID: "pm_1"},
+			domain.PaymentMethodChanged{CustomerID: id, PaymentMethodID: "pm_2"},
+			domain.SubscriptionActivated{CustomerID: id, Money: m, Cadence: domain.Monthly, AnchorDay: 3, TimeZone: "Asia/Tokyo", StartsOn: domain.Date{Year: 2026, Month: 10, Day: 5}},
+			domain.SubscriptionAmountChanged{CustomerID: id, AmountMinor: minor, EffectivePeriod: p},
+			domain.SubscriptionPaused{CustomerID: id, At: noon, Reason: "rest"},
+			domain.SubscriptionResumed{CustomerID: id, At: noon.AddDate(0, 1, 0)},
+			domain.SubscriptionCancelled{CustomerID: id, Mode: domain.CancelNow, At: noon},
+			domain.SubscriptionCancelled{CustomerID: id, Mode: domain.CancelPeriodEnd, At: noon},
+			domain.MonthlyBillingDue{CustomerID: id, BillingPeriod: p, DueAt: noon, Money: m},
+			domain.ChargeRequested{CustomerID: id, BillingPeriod: p, Attempt: attempt, Key: domain.ChargeKey(id, p, attempt), Money: m, StripeCustomerID: "cus_1", PaymentMethodID: "pm_1"},
+			domain.ChargeAttemptStarted{CustomerID: id, BillingPeriod: p, Attempt: attempt, Start: i},
+			domain.ChargeIntentCommitted{CustomerID: id, BillingPeriod: p, IntentID: fmt.Sprintf("pi_%d", i), IntentNo: 1 + i%3, Adopted: i%2 == 0},
+			domain.CustomerBilled{CustomerID: id, BillingPeriod: p, Attempt: attempt, ChargeID: fmt.Sprintf("ch_%d", i), Money: m, Source: domain.SourceLook, Recovered: true},
+			domain.ChargeDeclined{CustomerID: id, BillingPeriod: p, Attempt: attempt, ChargeID: fmt.Sprintf("ch_%d", i), Code: "card_declined", Class: domain.Soft},
+			domain.ChargeActionRequired{ChargeReport: report}, domain.ChargeRejected{ChargeReport: report}, domain.ChargeHeld{ChargeReport: report},
+			domain.ChargeNotSent{ChargeReport: report}, domain.ChargeUnknown{ChargeReport: report}, domain.ChargeNeedsReview{ChargeReport: report},
+			domain.ChargeOutcomeSurprise{ChargeReport: report},
+			domain.ChargeWaiting{CustomerID: id, BillingPeriod: p, Attempt: attempt, Reason: "paused"},
+			domain.ChargeVoided{CustomerID: id, BillingPeriod: p, Attempt: attempt, Reason: "cancelled"},
+			domain.BillClosing{CustomerID: id, BillingPeriod: p, Mode: domain.ClosingSettled, Reference: "wire", Reason: "settle"},
+			domain.BillSettled{CustomerID: id, BillingPeriod: p, Reference: "wire 1"},
+			domain.BillWrittenOff{CustomerID: id, BillingPeriod: p, Reason: "gone"},
+		}).Draw(t, "fact"))
+	}
+	return history
+}

@@ -1,0 +1,28 @@
+package projections
+
+import (
+	"context"
+
+	"github.com/billonce/billonce/eventstore/tracking"
+)
+
+// A page holds hundreds of facts of any number of partitions: under a backlog
+// the fewer commits the better, and no page waits for another.
+const (
+	pageSize       = 500
+	pagePartitions = 64
+)
+
+// Processor is the projection as a tracking processor: pure, so that it may be
+// reset and replayed at any time.
+func (p Projection) Processor() tracking.Processor {
+	return tracking.Processor{
+		Name:       p.Name,
+		Kind:       tracking.Pure,
+		Events:     p.Events,
+		PageSize:   pageSize,
+		Partitions: pagePartitions,
+		Handler:    tracking.HandlerFunc(func(ctx context.Context, page *tracking.Page) error { return p.Fold(ctx, page.Tx, page.Events) }),
+		Reset:      p.Reset,
+	}
+}

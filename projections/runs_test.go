@@ -1,0 +1,141 @@
+package projections_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/projections"
+	"github.com/billonce/billonce/projections/projectiontest"
+)
+
+// A run's totals are the sum over the domain's bills, whatever happened.
+func TestRunsAddUpTheDomainsBills(t *testing.T) {
+	t.Parallel()
+	db := projectiontest.New(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		log := db.Cleared(rt)
+		type key struct {
+			period, currency, status string
+		}
+		count, sum, taken := map[key]int64{}, map[key]int64{}, map[[2]string]int64{}
+		for i := range rapid.IntRange(1, 3).Draw(rt, "customers") {
+			id := domain.CustomerID(fmt.Sprintf("customer-%d", i))
+			facts := anyhow(rt, id)
+			log.Given(id, facts...)
+			for b := range domain.Fold[domain.Customer](slices.Values(facts)).Bills() {
+				k := key{b.Period.String(), string(b.Amount.Currency), string(b.Status)}
+				count[k]++
+				sum[k] += b.Amount.Minor
+			}
+			paid := map[domain.Period]bool{}
+			for _, e := range facts {
+				if e, ok := e.(domain.CustomerBilled); ok && !paid[e.BillingPeriod] {
+					paid[e.BillingPeriod] = true
+					taken[[2]string{e.BillingPeriod.String(), string(e.Currency)}] += e.Minor
+				}
+			}
+		}
+		log.Check(projections.Runs)
+		runs, err := log.Reads().Runs(rt.Context(), projections.Page{})
+		if err != nil {
+			rt.Fatalf("%v", err)
+		}
+		gotCount, gotSum, gotTaken := map[key]int64{}, map[key]int64{}, map[[2]string]int64{}
+		for _, run := range runs.Items {
+			for _, total := range run.Totals {
+				for _, s := range total.Statuses {
+					k := key{run.BillingPeriod.String(), string(total.Currency), string(s.Status)}
+					gotCount[k], gotSum[k] = s.Bills, s.Amount.Minor
+				}
+				if total.Taken.Minor != 0 {
+					gotTaken[[2]string{run.BillingPeriod.String(), string(total.Currency)}] = total.Taken.Minor
+				}
+				if total.Expected.Minor != total.Paid.Minor+total.Open.Minor+total.Closed.Minor {
+					rt.Fatalf("the total does not add up: %+v", total)
+				}
+			}
+		}
+		if !maps.Equal(gotCount, count) || !maps.Equal(gotSum, sum) || !maps.Equal(gotTaken, taken) {
+			rt.Fatalf("counts %v, want %v\nsums %v, want %v\ntaken %v, want %v", gotCount, count, gotSum, sum, gotTaken, taken)
+		}
+		log.Check(projections.Revenue)
+		revenueIsTaken(rt, log, taken)
+	})
+}
+
+func revenueIsTaken(t projectiontest.T, log *projectiontest.Log, taken map[[2]string]int64) {
+	t.Helper()
+	want, got := map[[2]string]int64{}, map[[2]string]int64{}
+	for k, minor := range taken {
+		year, month := period(k[0]).Start()
+		want[[2]string{domain.PeriodOf(domain.Monthly, year, month).String(), k[1]}] += minor
+	}
+	list, err := log.Reads().Revenue(t.Context(), "", "", "")
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	for _, m := range list.Items {
+		got[[2]string{m.Month.String(), string(m.Amount.Currency)}] = m.Amount.Minor
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("revenue %v, want %v", got, want)
+	}
+}
+
+func TestARun(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	for i := range 4 {
+		id := domain.CustomerID(fmt.Sprintf("c%d", i))
+		log.Given(id, registered(id), due(id, november), requested(id, november, 1), started(id, november, 1, 1))
+	}
+	log.Given("c0", billed("c0", november, 1, "ch_0"))
+	log.Given("c1", unknown("c1", november, 1, 1))
+	log.Given("c2", declined("c2", november, 1, "ch_2"), domain.BillWrittenOff{CustomerID: "c2", BillingPeriod: november, Reason: "gone"})
+	yen := domain.Money{Minor: 500, Currency: "jpy"}
+	log.Given("c4", registered("c4"), domain.MonthlyBillingDue{CustomerID: "c4", BillingPeriod: november, DueAt: noon, Money: yen})
+	log.Given("c5", due("c5", december))
+	log.Check(projections.Runs)
+	log.Check(projections.Revenue)
+
+	run := must(log.Reads().Run(t.Context(), "2026-11"))(t)
+	want(t, "counts", fmt.Sprint(run.Bills, run.Paid, run.Open, run.Closed), "5 1 3 1")
+	want(t, "statuses", fmt.Sprint(run.Statuses), "[{due 1} {paid 1} {started 1} {unknown 1} {written_off 1}]")
+	yens, dollars := run.Totals[0], run.Totals[1]
+	want(t, "yen", fmt.Sprintf("%s %s %s", yens.Expected.Display, yens.Paid.Display, yens.Open.Display), "¥500 ¥0 ¥500")
+	want(t, "dollars", fmt.Sprintf("%s %s %s %s %s",
+		dollars.Expected.Display, dollars.Paid.Display, dollars.Taken.Display, dollars.Open.Display, dollars.Closed.Display), "$200.00 $50.00 $50.00 $100.00 $50.00")
+
+	_, err := log.Reads().Run(t.Context(), "2025-01")
+	refused(t, err, projections.ErrUnknownRun, "")
+	_, err = log.Reads().Run(t.Context(), "2026-13")
+	refused(t, err, domain.ErrInvalidInput, "period")
+}
+
+func TestRevenue(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	log.Given("a", billed("a", november, 1, "ch_1"), billed("a", december, 1, "ch_2"))
+	log.Given("b", billed("b", period("2026-Q4"), 1, "ch_3"), billed("b", november, 1, "ch_4"))
+	log.Check(projections.Revenue)
+	show := func(from, to string, order projections.Order) string {
+		t.Helper()
+		text := ""
+		for _, m := range must(log.Reads().Revenue(t.Context(), from, to, order))(t).Items {
+			text += fmt.Sprint(m.Month, " ", m.Bills, " ", m.Amount.Display, "; ")
+		}
+		return text
+	}
+	want(t, "all", show("", "", ""), "2026-10 1 $50.00; 2026-11 2 $100.00; 2026-12 1 $50.00; ")
+	want(t, "part", show("2026-11", "2026-11", ""), "2026-11 2 $100.00; ")
+	want(t, "newest first", show("2026-11", "", projections.Descending), "2026-12 1 $50.00; 2026-11 2 $100.00; ")
+	for field, bounds := range map[string][2]string{"from": {"2026-Q4", ""}, "to": {"2026-11", "2026-10"}} {
+		_, err := log.Reads().Revenue(t.Context(), bounds[0], bounds[1], "")
+		refused(t, err, domain.ErrInvalidInput, field)
+	}
+}
