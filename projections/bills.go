@@ -218,7 +218,7 @@ func (row *billRow) set(b domain.Bill) {
 	row.intent, row.intentNo = b.IntentID, b.IntentNo
 	row.charge, row.declineClass = b.ChargeID, string(b.DeclineClass)
 	row.closing, row.reference, row.closingReason = string(b.Closing), b.Reference, b.Reason
-	row.cancelled = b.Cancelled
+	row.unresolved, row.cancelled = b.Unresolved, b.Cancelled
 }
 
 // utc is t for a column, NULL for the zero time.

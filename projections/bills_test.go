@@ -112,3 +112,20 @@ func TestABillTellsWhyItStandsWhereItStands(t *testing.T) {
 	want(t, "status after the surprise", bill.Status, domain.BillPaid)
 	want(t, "surprise", fmt.Sprint(bill.Surprises, " ", bill.Surprise), "1 a second success")
 }
+
+// A surprise about a bill that nobody knows makes no bill, and a cancellation
+// does not make one of it.
+func TestWhatIsNoBillHasNoRow(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	log.Given("acme", registered("acme"), activated("acme"), due("acme", december),
+		domain.ChargeOutcomeSurprise{ChargeReport: domain.ChargeReport{CustomerID: "acme", BillingPeriod: november, Attempt: 1, Reason: "whose is it?"}},
+		domain.SubscriptionCancelled{CustomerID: "acme", Mode: domain.CancelNow, At: noon})
+	log.Check(projections.Bills)
+	log.Check(projections.Charges)
+	log.Check(projections.Runs)
+	bills := must(log.Reads().Bills(t.Context(), "acme", projections.Page{}))(t).Items
+	if len(bills) != 1 || bills[0].BillingPeriod != december || !bills[0].Cancelled {
+		t.Errorf("bills %+v", bills)
+	}
+}

@@ -83,6 +83,12 @@ func TestALateSuccessOfAnOlderAttempt(t *testing.T) {
 		declined("acme", november, 1, "ch_1"), requested("acme", november, 2), billed("acme", november, 1, "ch_late"), started("acme", november, 2, 1))
 	log.Check(projections.Charges)
 	want(t, "charges", story(t, log, "acme"), "1 paid pi_1 ch_late ; 2 void pi_1  paid by another attempt")
+
+	// A decline is an end of its own: it stays, and so does the payment.
+	log.Given("zeta", requested("zeta", november, 1), declined("zeta", november, 1, "ch_1"), requested("zeta", november, 2), declined("zeta", november, 2, "ch_2"),
+		billed("zeta", november, 1, "ch_late"), unknown("zeta", november, 2, 1))
+	log.Check(projections.Charges)
+	want(t, "charges", story(t, log, "zeta"), "1 paid pi_1 ch_late ; 2 declined  ch_2 insufficient_funds")
 }
 
 // The look found a payment that the log, restored from a backup, knows nothing of.

@@ -58,6 +58,16 @@ func TestCustomersAreTheDomainsFold(t *testing.T) {
 	})
 }
 
+func TestCustomersOfAnyHistory(t *testing.T) {
+	t.Parallel()
+	db := projectiontest.New(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		log := db.Cleared(rt)
+		log.Given("acme", anyhow(rt, "acme")...)
+		log.Check(projections.Customers)
+	})
+}
+
 func TestACustomersSubscription(t *testing.T) {
 	t.Parallel()
 	log := projectiontest.New(t)

@@ -70,7 +70,9 @@ func TestPagingShowsEachRecordOnce(t *testing.T) {
 					if len(page) > size {
 						t.Fatalf("%s %s by %d: a page of %d", name, order, size, len(page))
 					}
-					all = append(all, page...)
+					if all = append(all, page...); len(all) > 2*records {
+						t.Fatalf("%s %s by %d: there is no end", name, order, size)
+					}
 					if cursor = next; cursor == "" {
 						break
 					}

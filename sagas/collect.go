@@ -61,7 +61,9 @@ func (c *Collector) send(ctx context.Context, j *job) error {
 	f := c.gateway.Find(ctx, j.r.order())
 	switch f.State {
 	case IntentDecided:
-		if f.Outcome.Class == domain.Paid {
+		// A decline seen here is a former attempt's. Anything else is news: paid, or
+		// an intent that is not the one we froze, which must not be confirmed.
+		if f.Outcome.Class != domain.Declined {
 			return c.record(ctx, j, f.Outcome)
 		}
 	case IntentUnreachable:
@@ -246,7 +248,7 @@ func (c *Collector) close(ctx context.Context, j *job) error {
 }
 
 func (c *Collector) cancel(ctx context.Context, j *job) error {
-	f := c.gateway.Cancel(ctx, j.r.order(), "requested_by_customer")
+	f := cancelOrFind(ctx, c.gateway, j.r.order(), "requested_by_customer")
 	switch f.State {
 	case IntentCancelled:
 		return c.finish(ctx, j)
@@ -262,6 +264,17 @@ func (c *Collector) cancel(ctx context.Context, j *job) error {
 		r.state, r.lease, r.backoff = stateOf(b.Status), 0, backoffAfter(r.tries)
 		r.tries++
 	})
+}
+
+// cancelOrFind cancels an intent. Its key does not hold the reason, so a lost
+// cancel that is repeated with another one is refused as a mismatch; the intent
+// itself then tells what became of it.
+func cancelOrFind(ctx context.Context, g Gateway, o Order, reason string) Finding {
+	f := g.Cancel(ctx, o, reason)
+	if f.State == IntentUnreachable && f.Outcome.Class == domain.NeedsReview {
+		return g.Find(ctx, o)
+	}
+	return f
 }
 
 // finish ends a bill whose intent can take no money any more.

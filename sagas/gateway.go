@@ -24,7 +24,8 @@ type Gateway interface {
 	Find(ctx context.Context, o Order) Finding
 	// Cancel cancels o.IntentID with the given Stripe cancellation reason.
 	// State is IntentCancelled only after Stripe answered canceled; an intent
-	// that has succeeded gives a paid Outcome instead.
+	// that has succeeded gives a paid Outcome instead. Two cancels with different
+	// reasons clash under one key; read the intent then.
 	Cancel(ctx context.Context, o Order, reason string) Finding
 	// List reads one page of what Stripe holds, newest first.
 	List(ctx context.Context, l Listing) (Page, error)
@@ -70,7 +71,7 @@ func (o Order) Markers() map[string]string {
 type Prepared struct {
 	IntentID     string
 	LatestCharge string         // of the intent as answered; empty: none
-	Outcome      domain.Outcome // only if IntentID is empty: retry_same_key, held, rejected, declined (no usable method) or unknown
+	Outcome      domain.Outcome // only if IntentID is empty: any class but paid and action_required
 }
 
 // IntentState is what a read of an intent shows.
@@ -84,7 +85,7 @@ const (
 	IntentProcessing  IntentState = "processing"
 	IntentAction      IntentState = "action" // the customer must act
 	IntentCancelled   IntentState = "cancelled"
-	IntentDecided     IntentState = "decided" // Outcome is paid or declined
+	IntentDecided     IntentState = "decided" // Outcome is paid, declined, or needs_review: not the intent that was frozen
 )
 
 // Finding is what a read (or a cancel) of an intent shows.

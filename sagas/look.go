@@ -393,7 +393,7 @@ func (m marked) request(b domain.Bill) commands.Request {
 func (l *Look) cancelOrphan(ctx context.Context, m marked) error {
 	o := Order{CustomerID: m.bill.customer, Period: m.bill.period, Attempt: 1, Amount: m.Amount, StripeCustomerID: m.StripeCustomerID,
 		IntentNo: 1, IntentID: m.IntentID, LatestCharge: m.ChargeID}
-	f := l.c.gateway.Cancel(ctx, o, "duplicate")
+	f := cancelOrFind(ctx, l.c.gateway, o, "duplicate")
 	switch {
 	case f.State == IntentCancelled:
 		l.c.log.Info("cancelled an intent that its bill does not use", "customer", m.bill.customer, "period", m.bill.period, "intent", m.IntentID)

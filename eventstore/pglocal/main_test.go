@@ -193,10 +193,10 @@ func answers(t *testing.T, dsn string) bool {
 	return true
 }
 
-// eventually waits for a condition, for at most 20 seconds.
+// eventually waits for a condition, for at most a minute.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", what)
 		}

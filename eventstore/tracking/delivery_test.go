@@ -2,6 +2,7 @@ package tracking_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -187,6 +188,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	// Each check of TestInterleavings is a life of its own; rapid's hundred take
+	// a minute. -rapid.checks overrides it.
+	if err := flag.Set("rapid.checks", "30"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

@@ -28,9 +28,11 @@ func (w *worker) failed(u *unit, err error) {
 	p := w.processor
 	class := poison
 	switch {
+	case u.slices == nil: // nothing had been read: no event is to blame
+		class = transient
 	case u.timedOut:
 		class = timeout
-	case u.slices == nil || eventstore.Transient(err):
+	case eventstore.Transient(err):
 		class = transient
 	}
 	p.metrics.failures.WithLabelValues(p.Name, class).Inc()
@@ -44,9 +46,14 @@ func (w *worker) failed(u *unit, err error) {
 		}
 		return
 	}
-	failures := make([]failure, 0, len(u.claims))
+	var failures []failure
 	for _, c := range u.claims {
-		failures = append(failures, w.failureOf(u, c, class))
+		f := w.failureOf(u, c, class)
+		if f.failed != nil || f.pause > 0 {
+			failures = append(failures, f)
+		} else {
+			u.more |= 1 << c.Partition // it was on the page and has nothing to do with it
+		}
 	}
 	w.remember(failures, err)
 	for _, f := range failures {
@@ -77,7 +84,6 @@ func (w *worker) failureOf(u *unit, c claim, class string) failure {
 	case class == transient:
 		f.pause = p.Backoff(p.fails(c.Partition))
 	case mine == nil || len(mine.events) == 0:
-		// It was on the page and has nothing to do with it.
 	case read > 1:
 		f.failed = &mine.last // one of them; go one by one to find it
 	case class == timeout:

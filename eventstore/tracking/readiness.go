@@ -2,6 +2,7 @@ package tracking
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ type readiness struct {
 }
 
 func newReadiness(pace time.Duration, now func() time.Time) *readiness {
-	r := &readiness{pace: pace, now: now}
+	r := &readiness{pace: pace, now: now, turn: rand.IntN(eventstore.Partitions)}
 	r.changed = sync.NewCond(&r.mu)
 	return r
 }

@@ -23,8 +23,11 @@ import (
 type Options struct {
 	Log *slog.Logger // nil: silent
 	// Workers is how many pages of one processor this process handles at once
-	// (default 2). Each busy one uses a connection of the pool.
+	// (default 2).
 	Workers int
+	// Connections is how many pages of all processors this process handles at
+	// once, each on a connection of the pool (default: half of the pool).
+	Connections int
 	// Poll is the time between two scans (default 1 s): the bound of a wake-up
 	// that got lost.
 	Poll time.Duration
@@ -53,6 +56,7 @@ type Runtime struct {
 	log     *slog.Logger
 	owner   string
 	workers int
+	busy    chan struct{} // a slot for each page under way
 	poll    time.Duration
 	drain   time.Duration
 	metrics *metrics
@@ -60,7 +64,7 @@ type Runtime struct {
 
 	mu         sync.Mutex
 	processors []*processor
-	busy       bool // a Run is under way
+	underway   bool // a Run is
 }
 
 // processor is a Processor at work in this process.
@@ -80,6 +84,7 @@ type processor struct {
 // New makes a runtime for the log in store, whose handlers work on pool.
 func New(pool *pgxpool.Pool, store *eventstore.Store, o Options) *Runtime {
 	fill(&o.Workers, defaultWorkers)
+	fill(&o.Connections, max(1, int(pool.Config().MaxConns)/2))
 	fill(&o.Poll, defaultPoll)
 	fill(&o.Drain, defaultDrain)
 	if o.Log == nil {
@@ -91,7 +96,7 @@ func New(pool *pgxpool.Pool, store *eventstore.Store, o Options) *Runtime {
 	}
 	r := &Runtime{
 		pool: pool, store: store, codec: store.Codec(), log: o.Log, owner: o.Owner,
-		workers: o.Workers, poll: o.Poll, drain: o.Drain,
+		workers: o.Workers, busy: make(chan struct{}, o.Connections), poll: o.Poll, drain: o.Drain,
 	}
 	r.metrics = newMetrics(r, o.Registry)
 	return r
@@ -115,7 +120,7 @@ func (r *Runtime) Run(ctx context.Context, processors ...Processor) error {
 func (r *Runtime) begin(processors []Processor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy {
+	if r.underway {
 		return errors.New("they are running already")
 	}
 	if len(processors) == 0 {
@@ -139,14 +144,14 @@ func (r *Runtime) begin(processors []Processor) error {
 	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
-	r.processors, r.busy = running, true
+	r.processors, r.underway = running, true
 	return nil
 }
 
 func (r *Runtime) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.busy = false
+	r.underway = false
 }
 
 func (r *Runtime) run(ctx context.Context) error {

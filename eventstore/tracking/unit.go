@@ -19,6 +19,7 @@ type unit struct {
 
 	sqlTx   *sql.Tx
 	release context.CancelFunc
+	slot    bool // it holds one of the runtime's
 	claims  []claim
 	slices  []*slice // what was read of them; nil: nothing yet
 	page    *Page    // what the handler was given; nil: nothing

@@ -13,6 +13,10 @@ import (
 
 const everyPartition = math.MaxUint64
 
+// heardEvery bounds the scans that notifications cause: a busy process hears
+// its own as well.
+const heardEvery = 10 * time.Millisecond
+
 // scanner finds what has to be done: every Poll in all partitions, which is
 // the truth, and at once in those that were heard of.
 func (r *Runtime) scanner(ctx context.Context, heard <-chan uint64) {
@@ -33,6 +37,9 @@ func (r *Runtime) scanner(ctx context.Context, heard <-chan uint64) {
 			r.log.Warn("scan failed; events wait until the next one that succeeds", "error", err)
 		}
 		away = err != nil
+		if !thorough {
+			pause(ctx, heardEvery)
+		}
 	}
 }
 

@@ -99,6 +99,12 @@ func (w *worker) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, err
 	}
 	u := &unit{offered: offered, thorough: thorough, started: time.Now()}
 	w.set(u)
+	select {
+	case w.runtime.busy <- struct{}{}:
+		u.slot = true
+	case <-w.stopping.Done():
+		return nil, errStopping
+	}
 
 	// The context may end the wait for a connection, but not a transaction that
 	// has begun: database/sql would roll it back under the handler's feet.
@@ -126,6 +132,9 @@ func (w *worker) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.
 	}
 	if u.release != nil {
 		u.release()
+	}
+	if u.slot {
+		<-w.runtime.busy
 	}
 	if u.failure != nil {
 		err = u.failure

@@ -21,7 +21,7 @@
 // # Where to begin
 //
 //   - outcome.go is the table below as pure functions of an order and an
-//     [answer]; outcome_test.go has a row for every line of it.
+//     answer; outcome_test.go has a row for every line of it.
 //   - answer.go says what of an answer the table may know. Nothing else of it
 //     gets out: no message, body or client secret reaches an outcome, an error or
 //     a log, only statuses, codes and ids that look like ones.
@@ -52,7 +52,7 @@
 //	401, 403, 404                                     held
 //	429 spend_cap_exceeded (the spend proxy)          held
 //	429 rate_limit, lock_timeout                      retry_same_key
-//	401, 403, 404, 429 that are replays               unknown (they would come back for ever)
+//	401, 403, 404, 429 that are replays               unknown, quiet for a day: they come back with the key
 //	409, any other 4xx, 502, 503, 504                 unknown
 //	500                                               unknown, quiet for a day
 //	not a byte of the body was read for sending       retry_same_key
@@ -62,7 +62,8 @@
 // An error counts only in Stripe's form, {"error":{…}}: an HTML 403 is unknown.
 // An unknown outcome rests 15 minutes (QuietSeconds 900) before the intent may
 // be confirmed under another key, and 24 hours after a 500, which Stripe stores
-// under the key and may still roll forward. Retry-After is passed on, up to an
+// under the key and may still roll forward. (QuietSeconds of a day says as well
+// that the same key brings back nothing better.) Retry-After is passed on, up to an
 // hour. Stripe-Should-Retry never changes the class, since it says nothing about
 // money; false makes the back-off of a retry longer.
 //
@@ -102,8 +103,8 @@
 // on a POST, none on a GET. Whatever else the library would add does not leave.
 // The request that does leave has a body of known length and no way to get a
 // second one, so that net/http, which takes a keyed POST for repeatable, cannot
-// send it again after a dropped connection: the loss reaches the caller. The
-// body also knows whether anyone has begun to read it. If nobody has, the
+// send it again after a dropped connection: the loss reaches the caller. (A GET
+// may be sent again; it changes nothing.) The body also knows whether anyone has begun to read it. If nobody has, the
 // request was not sent, whatever the error says, and never will be; that is the
 // only proof of not sending that is accepted from the network.
 //

@@ -9,12 +9,12 @@ import (
 	"github.com/billonce/billonce/sagas"
 )
 
-// Quiet periods of unknown outcomes, in seconds. Stripe may roll a stored 500
-// forward later (https://docs.stripe.com/error-low-level#server-errors), so it
-// rests for a day.
+// Quiet periods of unknown outcomes, in seconds. A 500 is stored under its key,
+// which brings back nothing better for a day, and Stripe may roll it forward
+// later (https://docs.stripe.com/error-low-level#server-errors).
 const (
-	quiet         = 15 * 60
-	quietAfter500 = 24 * 60 * 60
+	quiet       = 15 * 60
+	quietStored = 24 * 60 * 60
 )
 
 // unwillingBackOff is the least back-off, in seconds, where Stripe says that
@@ -99,13 +99,13 @@ func refusal(a answer) domain.Outcome {
 		return retry("not sent: "+a.why, a)
 	case lost:
 		if a.status == 500 {
-			return unknown(a.why, quietAfter500, a, nil)
+			return unknown(a.why, quietStored, a, nil)
 		}
 		return unknown(a.why, quiet, a, nil)
 	}
 	switch {
 	case a.status == 500:
-		return unknown("Stripe failed; it may still complete or undo the request", quietAfter500, a, nil)
+		return unknown("Stripe failed; it may still complete or undo the request", quietStored, a, nil)
 	case a.status >= 300 && a.status < 400:
 		return unknown("a redirect, which is not followed", quiet, a, nil)
 	case a.fault == unreadable:
@@ -123,9 +123,9 @@ func refusal(a answer) domain.Outcome {
 	case a.status == 400 && a.kind == "invalid_request_error":
 		return domain.Outcome{Class: domain.Rejected, Code: a.code, Reason: "Stripe refused the request", Evidence: a.evidence(nil)}
 	case a.replayed:
-		// What follows is never stored under a key. A replay of it would come
-		// back for ever: only another key, after the quiet period, ends it.
-		return unknown("a refusal was replayed that should not be stored", quiet, a, nil)
+		// What follows should not be stored under a key. Where it is, it comes
+		// back as long as the key is remembered: only another key ends it.
+		return unknown("a refusal was replayed that should not be stored", quietStored, a, nil)
 	case a.status == 401:
 		return held("the key is not accepted", a)
 	case a.status == 403:
@@ -203,8 +203,8 @@ func prepared(o sagas.Order, a answer) sagas.Prepared {
 // found is the table for a read of the committed intent.
 func found(o sagas.Order, a answer) sagas.Finding {
 	switch {
-	case a.fault == noFault && a.status == 404 && a.code == "resource_missing":
-		return sagas.Finding{State: sagas.IntentMissing, Outcome: review("Stripe knows no such intent", a, nil)}
+	case isMissing(a):
+		return missing(a)
 	case a.fault != noFault || a.status < 200 || a.status >= 300:
 		return unreachable(a)
 	}
@@ -292,7 +292,10 @@ func attempted(in *intent, a answer) sagas.Finding {
 func cancelled(o sagas.Order, a answer) sagas.Finding {
 	succeeded := a.fault == noFault && a.status >= 200 && a.status < 300
 	refused := a.fault == noFault && a.status == 400 && a.code == unexpectedState && a.intent != nil
-	if !succeeded && !refused {
+	switch {
+	case isMissing(a):
+		return missing(a)
+	case !succeeded && !refused:
 		return unreachable(a)
 	}
 	f, ok := readState(o, a.intent, a, domain.SourceCancel)
@@ -300,6 +303,16 @@ func cancelled(o sagas.Order, a answer) sagas.Finding {
 		f.State = sagas.IntentUnreachable
 	}
 	return f
+}
+
+// isMissing tells whether Stripe says that there is no such object. Another 404
+// says something about the address.
+func isMissing(a answer) bool {
+	return a.fault == noFault && a.status == 404 && a.code == "resource_missing"
+}
+
+func missing(a answer) sagas.Finding {
+	return sagas.Finding{State: sagas.IntentMissing, Outcome: review("Stripe knows no such intent", a, nil)}
 }
 
 // unreachable: the call showed nothing about the intent. The outcome says why.

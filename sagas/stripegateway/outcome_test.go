@@ -119,7 +119,7 @@ var takeTable = []row{
 	{name: "403 of the proxy", status: 403, body: stripeError(badReq, "policy_denied"), class: domain.Held, code: "policy_denied"},
 	{name: "404", status: 404, body: stripeError(badReq, "resource_missing", "param", "intent"), class: domain.Held, code: "resource_missing"},
 	{name: "404 for the method", status: 404, body: stripeError(badReq, "resource_missing", "param", "payment_method"), class: domain.Held, code: "resource_missing"},
-	{name: "404, replayed", status: 404, body: stripeError(badReq, "resource_missing"), header: []string{"Idempotent-Replayed", "true"}, class: domain.Unknown, code: "resource_missing", quiet: 900, reason: "replayed"},
+	{name: "404, replayed", status: 404, body: stripeError(badReq, "resource_missing"), header: []string{"Idempotent-Replayed", "true"}, class: domain.Unknown, code: "resource_missing", quiet: 86400, reason: "replayed"},
 	{name: "403 HTML", status: 403, body: html, class: domain.Unknown, quiet: 900},
 	{name: "spend cap", status: 429, body: stripeError(badReq, "spend_cap_exceeded"), header: []string{"Stripe-Should-Retry", "false"}, class: domain.Held, code: "spend_cap_exceeded"},
 
@@ -127,7 +127,7 @@ var takeTable = []row{
 	{name: "rate limit", status: 429, body: stripeError(badReq, "rate_limit"), class: domain.RetrySameKey, code: "rate_limit"},
 	{name: "rate limit, urged to retry", status: 429, body: stripeError(badReq, "rate_limit"), header: []string{"Stripe-Should-Retry", "true"}, class: domain.RetrySameKey, code: "rate_limit"},
 	{name: "lock time-out", status: 429, body: stripeError(badReq, "lock_timeout"), class: domain.RetrySameKey, code: "lock_timeout"},
-	{name: "rate limit, replayed", status: 429, body: stripeError(badReq, "rate_limit"), header: []string{"Idempotent-Replayed", "true"}, class: domain.Unknown, code: "rate_limit", quiet: 900},
+	{name: "rate limit, replayed", status: 429, body: stripeError(badReq, "rate_limit"), header: []string{"Idempotent-Replayed", "true"}, class: domain.Unknown, code: "rate_limit", quiet: 86400},
 	{name: "429 without a code", status: 429, body: stripeError(badReq, ""), class: domain.Unknown, quiet: 900},
 	{name: "429 as text", status: 429, body: "slow down " + secret, class: domain.Unknown, quiet: 900},
 
@@ -375,7 +375,8 @@ func TestCancelTable(t *testing.T) {
 		{"unexpected state without an intent", 400, stripeError(badReq, unexpectedState), sagas.IntentUnreachable, domain.Unknown},
 		{"other parameters under the key", 400, stripeError("idempotency_error", ""), sagas.IntentUnreachable, domain.NeedsReview},
 		{"200 {}", 200, `{}`, sagas.IntentUnreachable, domain.Unknown},
-		{"404", 404, stripeError(badReq, "resource_missing"), sagas.IntentUnreachable, domain.Unknown},
+		{"missing", 404, stripeError(badReq, "resource_missing", "param", "intent"), sagas.IntentMissing, domain.NeedsReview},
+		{"a wrong address", 404, stripeError(badReq, ""), sagas.IntentUnreachable, domain.Unknown},
 		{"409", 409, stripeError(badReq, "idempotency_key_in_use"), sagas.IntentUnreachable, domain.Unknown},
 		{"500", 500, stripeError(apiError, ""), sagas.IntentUnreachable, domain.Unknown},
 		{"502 HTML", 502, html, sagas.IntentUnreachable, domain.Unknown},

@@ -102,7 +102,7 @@ func (s *standIn) collect(t *testing.T, o *sagas.Order) (domain.Outcome, error) 
 			o.IntentID, o.LatestCharge = p.IntentID, p.LatestCharge
 		case repeats > 50:
 			return p.Outcome, errLost
-		case p.Outcome.QuietSeconds == quietAfter500 || p.Outcome.Class == domain.Unknown && repeats%8 == 7:
+		case p.Outcome.QuietSeconds == quietStored || p.Outcome.Class == domain.Unknown && repeats%8 == 7:
 			o.CreateAgain++
 		case p.Outcome.Class == domain.Declined, p.Outcome.Class == domain.Rejected, p.Outcome.Class == domain.NeedsReview:
 			return p.Outcome, nil
@@ -120,7 +120,7 @@ func (s *standIn) collect(t *testing.T, o *sagas.Order) (domain.Outcome, error) 
 			continue
 		}
 		f := s.Find(t.Context(), *o)
-		if f.State == sagas.IntentUnchanged && (repeats%8 == 7 || out.QuietSeconds == quietAfter500) {
+		if f.State == sagas.IntentUnchanged && (repeats%8 == 7 || out.QuietSeconds == quietStored) {
 			s.stripe.Advance(time.Duration(out.QuietSeconds+1) * time.Second)
 			o.Again++
 			f = s.Find(t.Context(), *o)
@@ -497,6 +497,9 @@ func TestIntentUnknownToStripe(t *testing.T) {
 	}
 	if f := s.Find(t.Context(), o); f.State != sagas.IntentMissing {
 		t.Errorf("find: %+v", f)
+	}
+	if f := s.Cancel(t.Context(), o, "requested_by_customer"); f.State != sagas.IntentMissing {
+		t.Errorf("cancel: %+v", f)
 	}
 	if out := s.Take(t.Context(), o); out.Class != domain.Held {
 		t.Errorf("take: %+v", out)

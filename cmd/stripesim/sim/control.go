@@ -18,7 +18,7 @@ import (
 // listeners only.
 //
 //	GET    /control/clock        {"now": RFC 3339 with nanoseconds, "offset": "25h0m0s"}
-//	POST   /control/clock        {"advance": "25h"} or {"set": "2026-11-01T00:00:00Z"}
+//	POST   /control/clock        {"advance": "25h"} or {"set": "2026-11-01T00:00:00Z"}; times also as seconds since 1970
 //	GET    /control/faults       the armed faults with their hits
 //	POST   /control/faults       one fault, or a list of them
 //	DELETE /control/faults       disarms all; /control/faults/{id} one
@@ -165,8 +165,8 @@ func (s *Sim) showClock(w http.ResponseWriter) {
 
 func (s *Sim) turnClock(r *http.Request) error {
 	var body struct {
-		Advance *duration  `json:"advance"`
-		Set     *time.Time `json:"set"`
+		Advance *duration `json:"advance"`
+		Set     *moment   `json:"set"`
 	}
 	if err := decode(r, &body); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (s *Sim) turnClock(r *http.Request) error {
 	case body.Advance != nil && body.Set == nil:
 		s.Advance(time.Duration(*body.Advance))
 	case body.Set != nil && body.Advance == nil:
-		s.SetClock(*body.Set)
+		s.SetClock(time.Time(*body.Set))
 	default:
 		return errors.New(`give either "advance" or "set"`)
 	}
@@ -242,7 +242,7 @@ func (s *Sim) plant(r *http.Request) (any, error) {
 		Amount        int64             `json:"amount"`
 		Currency      string            `json:"currency"`
 		Metadata      map[string]string `json:"metadata"`
-		Created       *time.Time        `json:"created"`
+		Created       *moment           `json:"created"`
 		Description   string            `json:"description"`
 		TransferGroup string            `json:"transfer_group"`
 		WithIntent    bool              `json:"with_intent"`
@@ -255,7 +255,7 @@ func (s *Sim) plant(r *http.Request) (any, error) {
 		Description: body.Description, TransferGroup: body.TransferGroup, WithIntent: body.WithIntent,
 	}
 	if body.Created != nil {
-		p.Created = *body.Created
+		p.Created = time.Time(*body.Created)
 	}
 	return s.PlantCharge(p)
 }

@@ -163,7 +163,7 @@ func TestControlSwitches(t *testing.T) {
 	stripeError(t, err, 402, "card_declined")
 	equal(t, "bad card", control(t, s, "PUT", "/control/customers/cus_A", `{"card":"BAD"}`, nil), 400)
 	var m sim.Movement
-	equal(t, "plant", control(t, s, "POST", "/control/charges", `{"customer":"cus_C","amount":900,"currency":"eur","metadata":{"billing_key":"b"},"created":"2026-11-01T00:00:00Z"}`, &m), 200)
+	equal(t, "plant", control(t, s, "POST", "/control/charges", `{"customer":"cus_C","amount":900,"currency":"eur","metadata":{"billing_key":"b"},"created":1793491200}`, &m), 200)
 	equal(t, "planted at", m.At, time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
 	equal(t, "plant too little", control(t, s, "POST", "/control/charges", `{"customer":"cus_C","amount":1,"currency":"eur"}`, nil), 400)
 	equal(t, "authenticate nobody", control(t, s, "POST", "/control/intents/pi_none/authenticate", `{"result":"succeed"}`, nil), 404)

@@ -21,6 +21,17 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return err
 }
 
+// moment is a time written as RFC 3339, or as Stripe does, in seconds since 1970.
+type moment time.Time
+
+func (m *moment) UnmarshalJSON(b []byte) error {
+	if seconds, ok := parseInteger(string(b)); ok {
+		*m = moment(time.Unix(seconds, 0).UTC())
+		return nil
+	}
+	return json.Unmarshal(b, (*time.Time)(m))
+}
+
 // wireCustomer is a CustomerState as control writes it.
 type wireCustomer struct {
 	Card     string `json:"card"`

@@ -94,7 +94,9 @@
 //
 // Faults of the answer strike replays too: three commit_then_drop in a row
 // lose the first answer and its two repeats. Drops close with FIN, or with RST
-// where close is "rst", on fresh and on kept-alive connections.
+// where close is "rst", on fresh and on kept-alive connections. A delay on a
+// fault not named above is how long it waits, in real time, before it drops or
+// answers.
 //
 // # Own test cards
 //
@@ -138,8 +140,10 @@
 //   - expand goes one level deep: latest_charge, customer, payment_method on
 //     intents, payment_intent, customer on charges, charge, payment_intent on
 //     refunds.
-//   - Search knows =, >, <, >=, <= on numbers, : and ~ on words, a leading
-//     minus, AND or OR; its index is read in order of creation.
+//   - Search knows : > < >= <= on amount and created, : on status, customer,
+//     currency and payment_intent, : and ~ on metadata, a leading minus, AND or
+//     OR; it answers newest first.
+//   - The journal is never compacted: about 4 kB a bill.
 //   - A random fault draws from its seed, the key and the number of times that
 //     key was seen, not from the order of arrival, so that a run repeats.
 //

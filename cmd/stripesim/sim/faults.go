@@ -109,7 +109,7 @@ type Fault struct {
 	Match Match
 	Kind  Kind
 	Times int           // how many requests are struck; 0 is one, -1 is all (random: 0 is all)
-	Delay time.Duration // delay_…: how long; hang: until the drop; 500_rolled_forward: until it executes, on the stand-in's clock
+	Delay time.Duration // how long before the fault strikes; real time, except for 500_rolled_forward, which executes after it on the stand-in's clock
 	For   time.Duration // real time after which the fault is over; 0 is never
 
 	Code        string // decline: the decline code
@@ -127,6 +127,18 @@ type Fault struct {
 }
 
 func (f *Fault) random() bool { return f.Rate != 0 || len(f.Kinds) > 0 }
+
+// pauses is how long the answer, or the drop, of a struck request waits. For
+// three kinds the delay means something else: hang holds the connection that
+// long, delay_before_commit waits before it executes, and 500_rolled_forward
+// executes after that time on the stand-in's clock.
+func (h hit) pauses() time.Duration {
+	switch h.kind {
+	case "", Hang, CommitThenHang, DelayBeforeCommit, Error500RolledForward:
+		return 0
+	}
+	return h.fault.Delay
+}
 
 // check refuses a fault that could not do what it says.
 func (f *Fault) check() error {
@@ -163,8 +175,8 @@ func (f *Fault) check() error {
 	if has(DelayBeforeCommit, DelayAfterCommit) && f.Delay <= 0 {
 		bad("delay must be above 0")
 	}
-	if f.Delay < 0 || f.Delay > 0 && !has(DelayBeforeCommit, DelayAfterCommit, Hang, CommitThenHang, Error500RolledForward) {
-		bad("delay has no meaning for this fault")
+	if f.Delay < 0 {
+		bad("delay must not be negative")
 	}
 	if has(Decline) != (f.Code != "") {
 		bad("code goes with decline, and decline needs it")

@@ -61,6 +61,7 @@ func faultCases() map[string]faultCase {
 		"drop_before_commit":      {sim.Fault{Kind: sim.DropBeforeCommit}, lost, 0, false, none, 1},
 		"drop_before_commit, rst": {sim.Fault{Kind: sim.DropBeforeCommit, Close: "rst"}, lost, 0, false, none, 1},
 		"commit_then_drop":        {sim.Fault{Kind: sim.CommitThenDrop}, lost, 1, true, none, 1},
+		"commit_then_drop, late":  {sim.Fault{Kind: sim.CommitThenDrop, Delay: waits}, lost, 1, true, none, 1},
 		"commit_then_drop, rst":   {sim.Fault{Kind: sim.CommitThenDrop, Close: "rst"}, lost, 1, true, none, 1},
 		"truncate_body":           {sim.Fault{Kind: sim.TruncateBody}, lost, 1, true, none, 1},
 		"truncate_headers":        {sim.Fault{Kind: sim.TruncateHeaders}, lost, 1, true, none, 1},
@@ -194,7 +195,7 @@ func TestFaultDelayOutlastsTheClient(t *testing.T) {
 	t.Parallel()
 	s, c := start(t, sim.Options{Settings: sim.Settings{LockWait: 20 * time.Millisecond}})
 	pi := create(t, c, "create")
-	arm(t, s, sim.Fault{Kind: sim.DelayBeforeCommit, Delay: 600 * time.Millisecond, Match: sim.Match{Key: "k"}})
+	arm(t, s, sim.Fault{Kind: sim.DelayBeforeCommit, Delay: 3 * time.Second, Match: sim.Match{Key: "k"}})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	p := confirmParams("k", "pm_card_visa")
@@ -336,7 +337,7 @@ func TestFaultMatching(t *testing.T) {
 		equal(t, keyN(i), got[i], want)
 	}
 	s.ClearFaults("")
-	arm(t, s, sim.Fault{Kind: sim.Error500NotStored, Times: -1, For: 150 * time.Millisecond})
+	arm(t, s, sim.Fault{Kind: sim.Error500NotStored, Times: -1, For: 2 * time.Second})
 	if newIntent() == nil {
 		t.Error("a fault for a time does not strike within it")
 	}
@@ -423,7 +424,7 @@ func TestBadFaults(t *testing.T) {
 		"unknown":             {Kind: "explode"},
 		"nothing":             {},
 		"delay without time":  {Kind: sim.DelayBeforeCommit},
-		"time without delay":  {Kind: sim.CommitThenDrop, Delay: time.Second},
+		"negative delay":      {Kind: sim.CommitThenDrop, Delay: -time.Second},
 		"decline, no code":    {Kind: sim.Decline},
 		"bad code":            {Kind: sim.Decline, Code: "Bad Code"},
 		"customer, no body":   {Kind: sim.DropBeforeRead, Match: sim.Match{Customer: "cus_A"}},
@@ -450,7 +451,7 @@ func TestBadFaults(t *testing.T) {
 
 func TestRateLimiter(t *testing.T) {
 	t.Parallel()
-	s, _ := start(t, sim.Options{Settings: sim.Settings{RateLimit: 5}})
+	s, _ := start(t, sim.Options{Settings: sim.Settings{RateLimit: 1}})
 	limited := 0
 	for n := range 20 {
 		if post(t, s, "/v1/charges", keyN(n), chargeForm).status == 429 {
@@ -458,10 +459,9 @@ func TestRateLimiter(t *testing.T) {
 		}
 	}
 	if limited == 0 || limited == 20 {
-		t.Errorf("%d of 20 limited with 5 a second allowed", limited)
+		t.Errorf("%d of 20 limited with one a second allowed", limited)
 	}
-	_, kept := s.Key(keyN(19))
-	equal(t, "a limited request is kept under its key", kept, false)
+	equal(t, "keys kept", s.Counters().KeysHeld, int64(20-limited))
 }
 
 // A reset under a request's feet: it is dropped and leaves nothing in the new
@@ -470,7 +470,7 @@ func TestResetDropsWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, sim.Options{})
 	c := clientOf(t, s, &http.Transport{DisableKeepAlives: true})
-	arm(t, s, sim.Fault{Kind: sim.DelayBeforeCommit, Delay: 300 * time.Millisecond})
+	arm(t, s, sim.Fault{Kind: sim.DelayBeforeCommit, Delay: 2 * time.Second})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := c.Charges.New(chargeParams("k")); err == nil {

@@ -85,6 +85,9 @@ func openJournal(path string, apply func(r *record, offset int64, length int) er
 			file.Close()
 		}
 	}()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("open journal: %s is not a regular file", path), err)
+	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("open journal: %s is in use by another process: %w", path, err)
 	}

@@ -193,6 +193,10 @@ func TestDamagedJournal(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
+	if s, err := sim.New(sim.Options{Data: "/dev/zero"}); err == nil {
+		s.Close()
+		t.Error("a device was opened as a journal")
+	}
 	if err := os.WriteFile(path, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -223,33 +227,4 @@ func TestResetEmptiesTheJournal(t *testing.T) {
 	}
 	s, _ = start(t, sim.Options{Data: data})
 	equal(t, "movements after a restart", len(s.Ledger()), 1)
-}
-
-// A journal that cannot be written takes the stand-in out of service: what it
-// could forget it does not answer.
-func TestJournalThatCannotBeWritten(t *testing.T) {
-	t.Parallel()
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Fatalf("this test needs a file that is always full: %v", err)
-	}
-	link := filepath.Join(t.TempDir(), "journal")
-	if err := os.Symlink("/dev/full", link); err != nil {
-		t.Fatal(err)
-	}
-	s, err := sim.Start(sim.Options{Data: link})
-	if err != nil { // some systems refuse to truncate or lock it: then it never started
-		return
-	}
-	defer s.Close()
-	if _, err := clientOf(t, s, nil).Charges.New(chargeParams("k")); err == nil {
-		t.Error("answered")
-	}
-	select {
-	case <-s.Failed():
-	case <-time.After(5 * time.Second):
-		t.Error("not reported as failed")
-	}
-	if s.Err() == nil {
-		t.Error("no reason")
-	}
 }

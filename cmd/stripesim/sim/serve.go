@@ -28,7 +28,7 @@ type call struct {
 	object      string // the id in the path
 	params      params
 	key         string
-	keyed       bool // an Idempotency-Key came, and counts
+	keyed       bool // the key counts: it came with a POST
 	fingerprint [sha256.Size]byte
 	customer    string
 	hit         hit
@@ -61,10 +61,8 @@ func (s *Sim) API() http.Handler { return http.HandlerFunc(s.serve) }
 func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 	c := &call{s: s, w: w, r: r, id: newID("req_", 14), received: time.Now(), method: r.Method}
 	c.route, c.object, c.path = s.find(r.Method, r.URL)
-	if r.Method == http.MethodPost {
-		if keys, ok := r.Header["Idempotency-Key"]; ok {
-			c.key, c.keyed = keys[0], true
-		}
+	if keys, ok := r.Header["Idempotency-Key"]; ok { // logged on all, obeyed on POST
+		c.key, c.keyed = keys[0], r.Method == http.MethodPost
 	}
 	resp := s.handle(c)
 	if s.journal != nil {

@@ -103,15 +103,16 @@ func (c *call) onTheWay(resp response) response {
 
 // answer sends the response, or fails to in the way the fault says.
 func (c *call) answer(resp response) {
-	switch {
-	case resp.wire == wireDrop:
+	if d := c.hit.pauses(); d > 0 {
+		c.s.pause(d)
+	}
+	switch resp.wire {
+	case wireDrop:
 		c.drop(nil)
 		return
-	case resp.wire == wireHang:
+	case wireHang:
 		c.hang()
 		return
-	case c.hit.kind == DelayAfterCommit:
-		c.s.pause(c.hit.fault.Delay)
 	}
 	c.headers(resp)
 	if resp.wire != wireWhole {

@@ -39,7 +39,7 @@ type Options struct {
 const (
 	chunk    = 500     // rows of one request
 	lineMost = 1 << 20 // bytes of a line
-	tries    = 8       // of a request that meets a service which is away
+	tries    = 8       // in a row that get no answer from a service which is away
 )
 
 // Run imports the rows that in holds. The error is about the import as a whole,
@@ -137,6 +137,9 @@ func (i *importer) step(step int, rows []*row) (done []*row, err error) {
 				i.refuse(r.number, fmt.Errorf("%s: %w", steps[step], a.Problem))
 			}
 		})
+		if len(again) < answered {
+			try = 1 // it moves
+		}
 		rows = append(again, rows[answered:]...)
 		if len(rows) == 0 {
 			break

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -272,4 +273,13 @@ func (b *logBuffer) lines(message string) (records []map[string]any) {
 		}
 	}
 	return records
+}
+
+// serve asks the handler itself, without a connection.
+func (i *instance) serve(path string) answer {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Host = "localhost"
+	i.ServeHTTP(w, r)
+	return answer{w.Code, w.Header(), w.Body.String()}
 }

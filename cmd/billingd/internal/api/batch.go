@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -32,8 +33,8 @@ const ndjson = "application/x-ndjson"
 // Bounds of one batch under way, so that its memory does not depend on its
 // length.
 const (
-	lanes     = 16  // commands decided side by side
-	laneDepth = 16  // commands waiting in a lane
+	lanes     = 64  // commands decided side by side: what waits together shares a commit
+	laneDepth = 4   // commands waiting in a lane
 	ahead     = 512 // lines read before their answers are written
 )
 
@@ -203,44 +204,68 @@ func (b *batch) finish() {
 	close(b.pending)
 }
 
-// write answers line by line. What is ready goes out together; nothing that is
-// ready waits for what is not. If the caller stops reading, what was read from
-// it is finished all the same.
+// write answers line by line. Before it waits for anything, it sends what it
+// has. If the caller stops reading, what was read from it is finished all the
+// same.
 func (b *batch) write(w http.ResponseWriter, control *http.ResponseController) {
 	out := bufio.NewWriterSize(w, 32<<10)
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
-	var broken error
-	abandoned := false
-	for j := range b.pending {
-		select {
-		case <-j.done:
-		default:
-			if broken == nil && out.Buffered() > 0 {
-				if broken = out.Flush(); broken == nil {
-					broken = control.Flush()
-				}
-			}
+	broken := false
+	check := func(err error) {
+		if err != nil && !broken {
+			broken = true
+			close(b.abandoned)
+			_ = control.SetReadDeadline(time.Now()) // no more lines
+		}
+	}
+	send := func() {
+		if !broken && out.Buffered() > 0 {
+			check(out.Flush())
+			check(control.Flush())
+		}
+	}
+	for j := range ready(b.pending, send) {
+		if !isClosed(j.done) {
+			send()
 			<-j.done
 		}
 		b.lines++
 		if j.answer.Problem != nil {
 			b.failed++
 		}
-		if abandoned {
-			continue
-		}
-		if broken == nil {
-			broken = encoder.Encode(j.answer)
-		}
-		if broken != nil {
-			abandoned = true
-			close(b.abandoned)
-			_ = control.SetReadDeadline(time.Now()) // no more lines
+		if !broken {
+			check(encoder.Encode(j.answer))
 		}
 	}
-	if broken == nil {
-		_ = out.Flush()
+	send()
+}
+
+// ready ranges over a channel and calls idle before it waits for it.
+func ready[T any](c <-chan T, idle func()) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for {
+			var v T
+			var open bool
+			select {
+			case v, open = <-c:
+			default:
+				idle()
+				v, open = <-c
+			}
+			if !open || !yield(v) {
+				return
+			}
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -182,7 +182,7 @@ func TestBatchRefusals(t *testing.T) {
 // not taken for a whole one.
 func TestBatchStreams(t *testing.T) {
 	t.Parallel()
-	i := start(t, limited(Limits{BodyTime: 2 * time.Second}))
+	i := start(t, limited(Limits{BodyTime: time.Second}))
 	send, feed := io.Pipe()
 	r, err := http.NewRequest(http.MethodPost, i.url+"/v1/commands:batch", send)
 	if err != nil {

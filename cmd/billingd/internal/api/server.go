@@ -131,14 +131,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 // Close ends what New has begun.
 func (s *Server) Close() { s.stop() }
 
-func (s *Server) isDraining() bool {
-	select {
-	case <-s.draining:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Server) isDraining() bool { return isClosed(s.draining) }
 
 // untilDrained is ctx, but ended when the service is about to stop.
 func (s *Server) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {

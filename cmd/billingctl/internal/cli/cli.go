@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// Streams are what a command reads from and writes to.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// commandLine is everything billingctl knows.
+type commandLine struct {
+	URL    string `help:"Address of billingd." env:"BILLINGCTL_URL" default:"http://127.0.0.1:8080" placeholder:"URL"`
+	Output string `short:"o" help:"How to print data: table or json." enum:"table,json" default:"table" placeholder:"FORMAT"`
+
+	Demo        demoCommand        `cmd:"" help:"Bill a month of made-up customers on real parts, with a kill -9 in the middle, and check the books."`
+	Dispatch    dispatchCommand    `cmd:"" help:"Send one command to the service."`
+	Import      importCommand      `cmd:"" help:"Import customers from a file of NDJSON."`
+	Events      eventsCommand      `cmd:"" help:"Read the log."`
+	Runs        runsCommand        `cmd:"" help:"See a billing period."`
+	Processors  processorsCommand  `cmd:"" help:"See and steer the readers of the log."`
+	DeadLetters deadLettersCommand `cmd:"" help:"See and settle events that could not be handled."`
+	Replay      replayCommand      `cmd:"" help:"Build a read model anew out of the log, while the service runs."`
+	Migrate     migrateCommand     `cmd:"" help:"Bring the database's schema up to this version."`
+
+	Saga      planned `cmd:"" hidden:"" passthrough:""`
+	Reconcile planned `cmd:"" hidden:"" passthrough:""`
+	VaultKeys planned `cmd:"" hidden:"" passthrough:""`
+	Verify    planned `cmd:"" hidden:"" passthrough:""`
+	Adopt     planned `cmd:"" hidden:"" passthrough:""`
+	Refunds   planned `cmd:"" hidden:"" passthrough:""`
+	Selftest  planned `cmd:"" hidden:"" passthrough:""`
+}
+
+const description = `Operates Billonce, which bills every customer exactly once per billing period.
+
+BILLINGCTL_TOKEN holds the token for billingd. migrate, replay and whatever pauses, resumes, resets, retries or skips work on the database that DATABASE_URL names.
+
+Exit status: 0 it worked; 1 it failed, was refused or interrupted, or a figure is wrong; 2 the command line or the configuration is wrong, or the command is not available in this version.`
+
+// Run is the program: it returns the exit status. Customers are whom the demo
+// bills, as a file for import.
+func Run(ctx context.Context, args []string, streams Streams, customers []byte) int {
+	var line commandLine
+	if err := line.Dispatch.offer(); err != nil {
+		return report(streams.Err, err)
+	}
+	s := &session{ctx: ctx, Streams: streams, line: &line, customers: customers}
+	exited := -1
+	parser, err := kong.New(&line,
+		kong.Name("billingctl"), kong.Description(description), kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 110}),
+		kong.Writers(streams.Out, streams.Err), kong.Exit(func(code int) { exited = code }))
+	if err != nil {
+		return report(streams.Err, err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if exited >= 0 { // --help
+		return exited
+	}
+	if err != nil {
+		return report(streams.Err, usageError{err})
+	}
+	return report(streams.Err, parsed.Run(s))
+}
+
+// report prints an error and says what the program exits with.
+func report(w io.Writer, err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, syscall.EPIPE): // whoever read us has heard enough
+		return exitOK
+	case errors.Is(err, errReported):
+		return exitFailed
+	case errors.Is(err, context.Canceled):
+		_, _ = fmt.Fprintln(w, "billingctl: interrupted")
+		return exitFailed
+	}
+	_, _ = fmt.Fprintf(w, "billingctl: %v\n", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// usageError is a mistake of whoever typed the command.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errReported is a failure of which everything has been said.
+var errReported = errors.New("it failed, and the output says why")
+
+// planned is a command that a later version brings.
+type planned struct {
+	Words []string `arg:"" optional:""`
+}
+
+// Run refuses the command by its name.
+func (p planned) Run(k *kong.Context) error {
+	name := k.Selected().Path()
+	if len(p.Words) > 0 && !strings.HasPrefix(p.Words[0], "-") {
+		name += " " + p.Words[0]
+	}
+	return usage("%s is not available in this version", name)
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/demo"
+)
+
+// demoCommand runs the demo.
+type demoCommand struct {
+	Customers int           `help:"How many customers." default:"1000" placeholder:"N"`
+	Keep      bool          `help:"Leave everything running, and say how to reach and stop it."`
+	Stop      bool          `help:"Stop and remove what demos have left running."`
+	NoKill    bool          `help:"Let billingd live."`
+	RateOnly  bool          `help:"Measure charging instead: nothing is killed, and the same calls alone are measured beside it."`
+	Months    int           `help:"How many months --rate-only measures." default:"3" placeholder:"N"`
+	Latency   time.Duration `help:"How late Stripe's stand-in answers confirms until the kill." default:"25ms" placeholder:"DURATION"`
+	Patience  time.Duration `help:"How long charging may stand still before the demo gives up." default:"30s" placeholder:"DURATION"`
+	BinDir    string        `help:"Folder of billingd and stripesim. Not given: where billingctl is." placeholder:"DIR"`
+	Dir       string        `help:"Folder for what the demo keeps while it runs. Not given: in the user's cache." placeholder:"DIR"`
+}
+
+// Help says what the demo does.
+func (demoCommand) Help() string {
+	return "An embedded PostgreSQL, billingd and a stand-in for Stripe are started on free ports, with folders of their own; DATABASE_URL and the service's settings have no part in it. " +
+		"The figures come from the ledger of the stand-in. The last line is\n\n  demo: customers=1000 charged=1000 twice=0 missing=0\n\nand the exit status is 1 if any figure is wrong."
+}
+
+const customersMost = 100_000
+
+// Run runs the demo.
+func (d demoCommand) Run(s *session) error {
+	o := demo.Options{Keep: d.Keep, NoKill: d.NoKill, Latency: d.Latency, Patience: d.Patience, Out: s.Out, Progress: s.progress()}
+	var err error
+	if o.Base, err = d.base(); err != nil {
+		return err
+	}
+	if d.Stop {
+		return d.stop(s, o.Base)
+	}
+	switch {
+	case d.Customers < 1 || d.Customers > customersMost:
+		return usage("--customers must be 1 to %d", customersMost)
+	case d.Months < 1 || d.Months > 24:
+		return usage("--months must be 1 to 24")
+	case d.Latency < 0 || d.Latency > 500*time.Millisecond:
+		return usage("--latency must be 0s to 500ms")
+	case d.Patience < time.Second:
+		return usage("--patience must be 1s at least")
+	case d.RateOnly && d.Keep:
+		return usage("--rate-only keeps nothing")
+	}
+	if o.BinDir, err = d.binDir(); err != nil {
+		return err
+	}
+	if o.Customers, err = demo.First(s.customers, d.Customers); err != nil {
+		return err
+	}
+	if d.RateOnly {
+		err = demo.Bench(s.ctx, o, d.Months)
+	} else {
+		err = demo.Run(s.ctx, o)
+	}
+	if errors.Is(err, demo.ErrWrong) {
+		return errReported
+	}
+	return err
+}
+
+func (d demoCommand) stop(s *session, base string) error {
+	n, err := demo.Stop(s.ctx, base)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return s.printf("no demo was left running\n")
+	}
+	return s.printf("stopped and removed: %d\n", n)
+}
+
+func (d demoCommand) base() (string, error) {
+	if d.Dir != "" {
+		return filepath.Abs(d.Dir)
+	}
+	return demo.Base()
+}
+
+// binDir is the folder of the programs.
+func (d demoCommand) binDir() (string, error) {
+	if d.BinDir != "" {
+		return filepath.Abs(d.BinDir)
+	}
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find where billingctl is: %w", err)
+	}
+	return filepath.Dir(self), nil
+}

@@ -1,0 +1,18 @@
+package cli
+
+import "github.com/billonce/billonce/migrations"
+
+// migrateCommand brings the schema up to date.
+type migrateCommand struct{}
+
+// Run migrates the database. It may be run at any time, by several at once.
+func (migrateCommand) Run(s *session) error {
+	dsn, err := databaseURL()
+	if err != nil {
+		return err
+	}
+	if err := migrations.Up(s.ctx, dsn); err != nil {
+		return err
+	}
+	return s.printf("the database has the schema of this version\n")
+}

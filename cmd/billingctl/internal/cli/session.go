@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/cmd/billingctl/internal/console"
+)
+
+// session is what commands work with.
+type session struct {
+	Streams
+	ctx       context.Context
+	line      *commandLine
+	customers []byte
+}
+
+// client is a client of the service that the command line names.
+func (s *session) client() (*client.Client, error) {
+	token, set := os.LookupEnv("BILLINGCTL_TOKEN")
+	if set && strings.TrimSpace(token) == "" {
+		return nil, usage("BILLINGCTL_TOKEN is set but blank; unset it for a service without tokens")
+	}
+	c, err := client.New(s.line.URL, token)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--url: %w", err)}
+	}
+	return c, nil
+}
+
+func databaseURL() (string, error) {
+	dsn := os.Getenv("DATABASE_URL")
+	if strings.TrimSpace(dsn) == "" {
+		return "", usage("DATABASE_URL is needed: this works on the service's database, such as postgres://user:password@host:5432/billing")
+	}
+	return dsn, nil
+}
+
+// database opens the service's database. Close the pool.
+func (s *session) database() (*pgxpool.Pool, error) {
+	dsn, err := databaseURL()
+	if err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, usage("DATABASE_URL cannot be read; it must be a URL such as postgres://user:password@host:5432/billing") // the parser's own words may quote the password
+	}
+	config.MaxConns = 8
+	config.ConnConfig.RuntimeParams["application_name"] = "billingctl"
+	pool, err := pgxpool.NewWithConfig(s.ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	if err := pool.Ping(s.ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open the database: %w", errors.Unwrap(err))
+	}
+	return pool, nil
+}
+
+// actor names whoever runs the command, for the record.
+func actor() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return "billingctl/" + name
+}
+
+// printf prints a line of the answer.
+func (s *session) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Out, format, args...)
+	return err
+}
+
+func (s *session) progress() console.Progress { return console.NewProgress(s.Err) }
+
+func (s *session) asJSON() bool { return s.line.Output == "json" }
+
+// show prints a document as it came, or as table makes of it.
+func show[T any](s *session, document json.RawMessage, table func(T) error) error {
+	if s.asJSON() {
+		return console.JSON(s.Out, document)
+	}
+	var v T
+	if err := json.Unmarshal(document, &v); err != nil {
+		return fmt.Errorf("read the answer of billingd: %w", err)
+	}
+	return table(v)
+}

@@ -1,0 +1,211 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/domain"
+)
+
+// processors is how the processors stand.
+type processors struct {
+	Items []struct {
+		Processor    string `json:"processor"`
+		BehindEvents int64  `json:"behind_events"`
+		Parked       int    `json:"parked"`
+		LastError    string `json:"last_error"`
+	} `json:"items"`
+}
+
+func readProcessors(ctx context.Context, c *client.Client) (p processors, err error) {
+	err = c.Read(ctx, "/v1/processors", nil, &p)
+	return p, err
+}
+
+// behind names the processors that are not at the end of the log, or parked
+// somebody; it is empty if all is well.
+func (p processors) behind() string {
+	var parts []string
+	for _, i := range p.Items {
+		if i.BehindEvents == 0 && i.Parked == 0 {
+			continue
+		}
+		part := fmt.Sprintf("%s is %d events behind", i.Processor, i.BehindEvents)
+		if i.Parked > 0 {
+			part += fmt.Sprintf(", with %d customers parked", i.Parked)
+		}
+		if i.LastError != "" {
+			part += ", last error " + i.LastError
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// books are what the service itself says of a period.
+type books struct {
+	Bills  int `json:"bills"`
+	Paid   int `json:"paid"`
+	Open   int `json:"open"`
+	Totals []struct {
+		Currency string     `json:"currency"`
+		Bills    int        `json:"bills"`
+		Expected minorUnits `json:"expected"`
+		Taken    minorUnits `json:"taken"`
+	} `json:"totals"`
+
+	charges map[string]bool // ids at Stripe of the paid charges
+}
+
+type minorUnits struct {
+	Minor int64 `json:"minor"`
+}
+
+// readBooks reads the service's books of a period once they are complete: all
+// bills paid and every read model at the end of the log, or patience at its
+// end.
+func readBooks(ctx context.Context, c *client.Client, period string, bills int, patience time.Duration) (b books, err error) {
+	err = await(ctx, patience, func() (bool, error) {
+		b = books{}
+		err := c.Read(ctx, "/v1/runs/"+period, nil, &b)
+		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusNotFound {
+			return bills == 0, nil
+		}
+		if err != nil || b.Paid < bills || b.Open > 0 {
+			return false, err
+		}
+		p, err := readProcessors(ctx, c)
+		return err == nil && p.behind() == "", err
+	})
+	if err != nil && !errors.Is(err, errTooLong) {
+		return b, fmt.Errorf("read the service's books: %w", err)
+	}
+	b.charges = map[string]bool{}
+	query := url.Values{"period": {period}, "status": {"paid"}, "limit": {"500"}}
+	for {
+		var page struct {
+			Items []struct {
+				ChargeID string `json:"charge_id"`
+			} `json:"items"`
+			NextCursor string `json:"next_cursor"`
+		}
+		if err := c.Read(ctx, "/v1/charges", query, &page); err != nil {
+			return b, fmt.Errorf("read the service's books: %w", err)
+		}
+		for _, i := range page.Items {
+			b.charges[i.ChargeID] = true
+		}
+		if page.NextCursor == "" {
+			return b, nil
+		}
+		query.Set("cursor", page.NextCursor)
+	}
+}
+
+// compare says in which figures the books differ from the ledger.
+func (b books) compare(a audit, movements []movement) (differences []string) {
+	differ := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
+	if b.Bills != a.customers || b.Paid != a.customers || b.Open != 0 {
+		differ("the service's books have %d bills of %d customers, %d of them paid and %d open", b.Bills, a.customers, b.Paid, b.Open)
+	}
+	owed, charged := map[domain.Currency]int64{}, map[domain.Currency]int64{}
+	for _, s := range a.sums {
+		owed[s.currency], charged[s.currency] = s.owed.Minor, s.chargedSum.Minor
+	}
+	for _, t := range b.Totals {
+		c := domain.Currency(t.Currency)
+		money := func(minor int64) domain.Money { return domain.Money{Minor: minor, Currency: c} }
+		if t.Expected.Minor != owed[c] {
+			differ("the service expects %s where %s are owed", money(t.Expected.Minor), money(owed[c]))
+		}
+		if t.Taken.Minor != charged[c] {
+			differ("the service has taken %s where Stripe has charged %s", money(t.Taken.Minor), money(charged[c]))
+		}
+		delete(owed, c)
+	}
+	for c, minor := range owed {
+		differ("the service's books have nothing in %s where %s are owed", c, domain.Money{Minor: minor, Currency: c})
+	}
+	unknown := 0
+	for _, m := range movements {
+		if m.moved() && !b.charges[m.Charge] {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		differ("%s of Stripe's ledger are not in the service's books", plural(unknown, "charge", "charges"))
+	}
+	return differences
+}
+
+// metrics reads metrics that have no label, or the one that is written with
+// them: name, or name{path="money"}.
+func metrics(ctx context.Context, api string) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read the service's metrics: %w", err)
+	}
+	defer res.Body.Close()
+	return parseMetrics(res.Body)
+}
+
+// parseMetrics reads the text format of Prometheus.
+func parseMetrics(r io.Reader) (map[string]float64, error) {
+	values := map[string]float64{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, ok := strings.Cut(line, " ")
+		if i := strings.LastIndexByte(line, '}'); i >= 0 {
+			name, value, ok = line[:i+1], strings.TrimSpace(line[i+1:]), true
+		}
+		number, err := strconv.ParseFloat(value, 64)
+		if ok && err == nil {
+			values[name] = number
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the service's metrics: %w", err)
+	}
+	return values, nil
+}
+
+// The metrics that tell what a bill costs.
+const (
+	moneyCommits    = `billonce_commits_total{path="money"}`
+	deliveryCommits = `billonce_commits_total{path="delivery"}`
+	billsDecided    = `billonce_bills_decided_total`
+)
+
+// commits are the committed transactions a bill took.
+type commits struct{ money, delivery, bills float64 }
+
+// commitsBetween are those of bills that were decided between two readings of
+// one process; before may be nil, for its whole life.
+func commitsBetween(before, after map[string]float64) commits {
+	of := func(name string) float64 { return after[name] - before[name] }
+	return commits{of(moneyCommits), of(deliveryCommits), of(billsDecided)}
+}
+
+func (c commits) String() string {
+	if c.bills == 0 {
+		return "not known"
+	}
+	return fmt.Sprintf("%.2f on the money path (claims, intent ids, outcomes), %.2f of delivery (processors)", c.money/c.bills, c.delivery/c.bills)
+}

@@ -1,0 +1,151 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/console"
+)
+
+// When billingd is killed, in percent of the customers charged; and how many
+// percent later again, should the kill have met nothing in flight.
+const (
+	killAt    = 40
+	killAgain = 15
+)
+
+// ledgerEvery is how often the ledger is read: what is read takes the same two
+// cores as what is watched.
+const ledgerEvery = 25 * time.Millisecond
+
+// charge lets the month be billed, with the kill in the middle.
+func (d *demo) charge(ctx context.Context) error {
+	bar := d.Progress.Start("  charging", "customers", len(d.Customers))
+	defer bar.End()
+	if !d.NoKill {
+		for at := killAt; !d.kill.done && at < 100; at += killAgain {
+			if err := d.until(ctx, bar, len(d.Customers)*at/100); err != nil {
+				return err
+			}
+			if err := d.killService(ctx); err != nil {
+				return err
+			}
+			if err := d.startService(ctx); err != nil {
+				return err
+			}
+			var err error
+			if d.service, err = d.client(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := d.until(ctx, bar, len(d.Customers)); err != nil {
+		if errors.Is(err, errTooLong) {
+			return nil // the account will tell who is missing
+		}
+		return err
+	}
+	if d.kill.done {
+		// Whatever the dead process had begun has lost its claim by then.
+		if err := pause(ctx, time.Until(d.kill.at.Add(lease+stripeTimeout))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until follows the ledger until so many customers are charged.
+func (d *demo) until(ctx context.Context, bar *console.Bar, customers int) error {
+	moved := time.Now()
+	for len(d.ledger.charged) < customers {
+		more, err := d.ledger.read(ctx)
+		if err != nil {
+			return err
+		}
+		bar.Set(len(d.ledger.charged))
+		if more {
+			moved = time.Now()
+		}
+		if time.Since(moved) > d.Patience {
+			d.explain(ctx)
+			return errTooLong
+		}
+		if err := pause(ctx, ledgerEvery); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killService kills billingd, makes sure that it is dead, and says what it has
+// left in flight.
+func (d *demo) killService(ctx context.Context) error {
+	pid := d.billingd.process.Pid
+	if err := d.billingd.kill(); err != nil {
+		return err
+	}
+	d.kill.at = time.Now()
+	if conn, err := net.DialTimeout("tcp", strings.TrimPrefix(d.api, "http://"), time.Second); err == nil {
+		conn.Close()
+		return fmt.Errorf("kill billingd: process %d is gone, yet %s answers", pid, d.api)
+	}
+	names, err := d.inFlight(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.stand.speedUp(ctx); err != nil {
+		return err
+	}
+	if _, err := d.ledger.read(ctx); err != nil {
+		return err
+	}
+	d.kill.charges = len(d.ledger.movements)
+	d.kill.inFlight = map[string]bool{}
+	unheard := 0
+	for _, name := range names {
+		d.kill.inFlight[name] = true
+		if d.ledger.charged[name] {
+			unheard++
+		}
+	}
+	d.kill.done = len(names) > 0
+	d.say("  kill -9 %d: billingd is dead after %s, with %s in flight; of those Stripe has charged %d, and the service does not know.",
+		pid, plural(len(d.ledger.charged), "charge", "charges"), plural(len(names), "bill", "bills"), unheard)
+	return nil
+}
+
+// explain prints where the bills rest that were not charged.
+func (d *demo) explain(ctx context.Context) {
+	d.say("  No charge for %s. Where the rest stands:", d.Patience)
+	var page struct {
+		Items []struct {
+			CustomerID string `json:"customer_id"`
+			Status     string `json:"status"`
+			Reason     string `json:"reason"`
+			Evidence   string `json:"evidence"`
+		} `json:"items"`
+	}
+	if err := d.service.Read(ctx, "/v1/charges", url.Values{"period": {period}, "status": {"open"}, "limit": {"20"}}, &page); err != nil {
+		d.say("    the charges cannot be read: %v", err)
+	}
+	table := console.NewTable("customer", "status", "reason", "evidence")
+	for _, c := range page.Items {
+		table.Row(c.CustomerID, c.Status, c.Reason, c.Evidence)
+	}
+	if len(page.Items) > 0 {
+		_ = table.Write(d.Out, "    ")
+	}
+	processors, err := readProcessors(ctx, d.service)
+	if err != nil {
+		d.say("    the processors cannot be read: %v", err)
+	}
+	if behind := processors.behind(); behind != "" {
+		d.say("    processors: %s", behind)
+	}
+	d.say("    the log of billingd is %s", d.billingd.log)
+}

@@ -1,0 +1,166 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// child is a process of the demo. It has a session of its own, away from our
+// terminal's signals, so that the demo decides when it ends; it writes to a
+// file, so that it may outlive us.
+type child struct {
+	name    string
+	log     string
+	process *os.Process
+	wanted  atomic.Bool   // its end is
+	ended   chan struct{} // closed when it has
+	state   *os.ProcessState
+}
+
+// start starts a program with settings on top of a cleaned environment. Died is
+// told if it ends without having been asked to.
+func (f *folder) start(binDir, name string, settings map[string]string, died func(error)) (*child, error) {
+	c := &child{name: name, log: f.path(name + ".log"), ended: make(chan struct{})}
+	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	defer log.Close()
+	lock, err := take(f.path(name + ".lock"))
+	if err == nil && lock == nil {
+		err = errors.New("another one runs in the same folder")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	defer lock.Close() // the child keeps it
+
+	cmd := exec.Command(filepath.Join(binDir, name))
+	cmd.Dir = f.dir
+	cmd.Env = environment(settings)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	c.process = cmd.Process
+	go func() {
+		_ = cmd.Wait() // its state says more
+		c.state = cmd.ProcessState
+		close(c.ended)
+		if !c.wanted.Load() {
+			died(c.unasked())
+		}
+	}()
+	if err := os.WriteFile(f.path(name+".pid"), []byte(strconv.Itoa(c.process.Pid)+"\n"), 0o600); err != nil {
+		return c, fmt.Errorf("start %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// foreign are settings that must not reach the demo's processes.
+var foreign = []string{"BILLING", "STRIPE", "SPENDPROXY", "DATABASE_URL", "PG"}
+
+func environment(settings map[string]string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+	})
+	for name, value := range settings {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// unasked says that the process ended by itself, and what it said last.
+func (c *child) unasked() error {
+	return fmt.Errorf("%s ended unasked: %s; its log, %s, ends with\n%s", c.name, c.state, c.log, tail(c.log, 12))
+}
+
+// kill ends the process at once, as a power cut would, and returns when it is
+// dead.
+func (c *child) kill() error {
+	c.wanted.Store(true)
+	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", c.name, err)
+	}
+	<-c.ended
+	if status, ok := c.state.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		return fmt.Errorf("kill %s: it had ended before: %s", c.name, c.state)
+	}
+	return nil
+}
+
+// stop asks the process to end and waits until it has. One that does not end
+// in order is an error, and is ended anyway.
+func (c *child) stop() error {
+	c.wanted.Store(true)
+	select {
+	case <-c.ended:
+		return nil // what of it was unasked has been said
+	default:
+	}
+	if err := c.process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", c.name, err)
+	}
+	patience := time.NewTimer(endWait)
+	defer patience.Stop()
+	select {
+	case <-c.ended:
+	case <-patience.C:
+		_ = c.process.Kill()
+		<-c.ended
+		return fmt.Errorf("stop %s: it did not stop within %s of SIGTERM and was killed; its log, %s, ends with\n%s", c.name, endWait, c.log, tail(c.log, 12))
+	}
+	if !c.state.Success() {
+		return fmt.Errorf("stop %s: %s; its log, %s, ends with\n%s", c.name, c.state, c.log, tail(c.log, 12))
+	}
+	return nil
+}
+
+// awaitFile waits for a file that the process writes once it is up.
+func (c *child) awaitFile(ctx context.Context, path string, bound time.Duration) ([]byte, error) {
+	var content []byte
+	err := await(ctx, bound, func() (bool, error) {
+		select {
+		case <-c.ended:
+			return false, c.unasked()
+		default:
+		}
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		content = text
+		return err == nil, err
+	})
+	if errors.Is(err, errTooLong) {
+		err = fmt.Errorf("%s has not come up in %s; its log, %s, ends with\n%s", c.name, bound, c.log, tail(c.log, 12))
+	}
+	return content, err
+}
+
+// tail is the end of a file.
+func tail(path string, lines int) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "(" + err.Error() + ")"
+	}
+	content = bytes.TrimSpace(content)
+	if len(content) == 0 {
+		return "(it is empty)"
+	}
+	all := strings.Split(string(content), "\n")
+	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
+}

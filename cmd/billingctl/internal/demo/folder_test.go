@@ -1,0 +1,193 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program puts a shell script in place of a program. Tests that use it do not
+// run side by side: a fork elsewhere could hold the script open for writing.
+func program(t *testing.T, dir, name, script string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func makeFolder(t *testing.T, base string) *folder {
+	t.Helper()
+	f, _, err := newFolder(t.Context(), base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// alive reports whether a process exists.
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+
+// A process that is killed is dead when kill returns; one that ends by itself
+// is told of, with its last words.
+func TestChild(t *testing.T) {
+	bin, f := t.TempDir(), makeFolder(t, t.TempDir())
+	died := make(chan error, 1)
+	program(t, bin, "billingd", `echo "$GREETING $STRIPE_API_KEY$DATABASE_URL"; exec sleep 60`)
+	c, err := f.start(bin, "billingd", map[string]string{"GREETING": "hello there"}, func(err error) { died <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t.Context(), 10*time.Second, func() (bool, error) { return strings.Contains(tail(c.log, 1), "hello"), nil }); err != nil {
+		t.Fatalf("%v: %s", err, tail(c.log, 5))
+	}
+	if _, err := f.start(bin, "billingd", nil, func(error) {}); err == nil {
+		t.Error("a second one starts in the same folder")
+	}
+	if pid, running, err := f.running("billingd"); err != nil || !running || pid != c.process.Pid {
+		t.Errorf("running is %d %v, %v", pid, running, err)
+	}
+	if err := c.kill(); err != nil {
+		t.Error(err)
+	}
+	if alive(c.process.Pid) {
+		t.Error("it lives after kill")
+	}
+	if _, running, err := f.running("billingd"); err != nil || running {
+		t.Errorf("it is running after kill: %v, %v", running, err)
+	}
+	select {
+	case err := <-died:
+		t.Errorf("a kill is told of as unasked: %v", err)
+	default:
+	}
+
+	program(t, bin, "stripesim", `echo first; echo "last words" >&2; exit 3`)
+	c, err = f.start(bin, "stripesim", nil, func(err error) { died <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = <-died
+	for _, want := range []string{"stripesim ended unasked: exit status 3", "last words", c.log} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if _, err := c.awaitFile(t.Context(), f.path("never"), time.Minute); err == nil || !strings.Contains(err.Error(), "ended unasked") {
+		t.Errorf("waiting for the dead: %v", err)
+	}
+}
+
+// A process that does not stop in order is an error.
+func TestChildStops(t *testing.T) {
+	bin, f := t.TempDir(), makeFolder(t, t.TempDir())
+	for name, script := range map[string]string{
+		"billingd":  `trap 'exit 0' TERM; touch up-billingd; while :; do sleep 0.05; done`,
+		"stripesim": `trap 'echo cannot; exit 1' TERM; touch up-stripesim; while :; do sleep 0.05; done`,
+	} {
+		program(t, bin, name, script)
+		c, err := f.start(bin, name, nil, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.awaitFile(t.Context(), f.path("up-"+name), 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		switch err := c.stop(); {
+		case name == "billingd" && err != nil:
+			t.Error(err)
+		case name == "stripesim" && (err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "cannot")):
+			t.Errorf("an unruly end gives %v", err)
+		}
+		if alive(c.process.Pid) {
+			t.Errorf("%s lives after stop", name)
+		}
+	}
+}
+
+// What a killed demo leaves behind is ended and removed by the next; what was
+// told to stay, and what still runs, is left alone until Stop.
+func TestSweepAndStop(t *testing.T) {
+	bin, base := t.TempDir(), filepath.Join(t.TempDir(), "with [space] *")
+	program(t, bin, "billingd", `exec sleep 60`)
+	start := func(f *folder) int {
+		t.Helper()
+		c, err := f.start(bin, "billingd", nil, func(error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.process.Pid
+	}
+	die := func(f *folder) { f.lock.Close() } // as the kernel does with our process
+
+	killed, stays, runs := makeFolder(t, base), makeFolder(t, base), makeFolder(t, base)
+	killedPid, staysPid, runsPid := start(killed), start(stays), start(runs)
+	if err := stays.keep(kept{API: "http://127.0.0.1:1"}); err != nil {
+		t.Fatal(err)
+	}
+	die(killed)
+	die(stays)
+
+	f, swept, err := newFolder(t.Context(), base)
+	if err != nil || swept != 1 {
+		t.Fatalf("swept %d, %v", swept, err)
+	}
+	if gone(killed.dir) == false || alive(killedPid) {
+		t.Errorf("the killed demo is not gone: folder %v, process %v", !gone(killed.dir), alive(killedPid))
+	}
+	if gone(stays.dir) || gone(runs.dir) || !alive(staysPid) || !alive(runsPid) {
+		t.Error("a demo that was to stay is gone")
+	}
+	if err := f.remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if n, err := Stop(t.Context(), base); err != nil || n != 1 {
+		t.Errorf("stopped %d, %v", n, err)
+	}
+	if !gone(stays.dir) || alive(staysPid) || gone(runs.dir) || !alive(runsPid) {
+		t.Error("Stop has stopped the wrong one")
+	}
+	die(runs)
+	if n, err := Stop(t.Context(), base); err != nil || n != 1 || alive(runsPid) {
+		t.Errorf("stopped %d, %v", n, err)
+	}
+	if n, err := Stop(t.Context(), filepath.Join(base, "never")); err != nil || n != 0 {
+		t.Errorf("stopped %d where nothing is, %v", n, err)
+	}
+}
+
+func gone(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// A number that has come round belongs to somebody else.
+func TestStrangersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := makeFolder(t, t.TempDir())
+	if err := os.WriteFile(f.path("billingd.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.end(t.Context(), "billingd"); err != nil {
+		t.Fatal(err) // and we are alive to see it
+	}
+}
+
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	if err := await(t.Context(), 20*time.Millisecond, func() (bool, error) { return false, nil }); !errors.Is(err, errTooLong) {
+		t.Errorf("got %v", err)
+	}
+	broken := errors.New("broken")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(broken)
+	if err := await(ctx, time.Minute, func() (bool, error) { return false, nil }); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}

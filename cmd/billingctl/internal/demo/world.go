@@ -1,0 +1,180 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/eventstore/pglocal"
+)
+
+// Settings of the service in a demo.
+const (
+	stripeTimeout = time.Second
+	lease         = 2 * time.Second
+	concurrency   = 32
+)
+
+// upWithin bounds how long a process may take to come up.
+const upWithin = 45 * time.Second
+
+// world is the demo's parts as they run.
+type world struct {
+	folder *folder
+	binDir string
+	died   func(error)
+
+	server    *pglocal.Server
+	dsn       string
+	stripesim *child
+	stand     standIn
+	billingd  *child
+	api       string // http://host:port of billingd
+	token     string // of the demo, for billingd
+	stripeKey string
+}
+
+// open starts the database and the stand-in, whose clock stands at start.
+func (w *world) open(ctx context.Context, start time.Time) (err error) {
+	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.path("database")}); err != nil {
+		return err
+	}
+	if w.dsn, err = w.server.EnsureDatabase(ctx, "billonce"); err != nil {
+		return err
+	}
+	w.token, w.stripeKey = rand.Text(), "sk_test_demo"+rand.Text()
+	ports := w.folder.path("stripesim.json")
+	w.stripesim, err = w.folder.start(w.binDir, "stripesim", map[string]string{
+		"STRIPESIM_LISTEN":         "127.0.0.1:0",
+		"STRIPESIM_CONTROL_LISTEN": "127.0.0.1:0",
+		"STRIPESIM_DATA":           w.folder.path("stripesim.journal"),
+		"STRIPESIM_API_KEYS":       w.stripeKey,
+		"STRIPESIM_CLOCK":          start.Format(time.RFC3339),
+		"STRIPESIM_PORT_FILE":      ports,
+	}, w.died)
+	if err != nil {
+		return err
+	}
+	content, err := w.stripesim.awaitFile(ctx, ports, upWithin)
+	if err != nil {
+		return err
+	}
+	var addresses struct{ API, Control string }
+	if err := json.Unmarshal(content, &addresses); err != nil {
+		return fmt.Errorf("read %s: %w", ports, err)
+	}
+	w.stand = standIn{api: addresses.API, control: addresses.Control}
+	return nil
+}
+
+// startService starts billingd and waits until it is ready.
+func (w *world) startService(ctx context.Context) (err error) {
+	hash := sha256.Sum256([]byte(w.token))
+	ports := w.folder.path("billingd.address")
+	if err := os.Remove(ports); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	w.billingd, err = w.folder.start(w.binDir, "billingd", map[string]string{
+		"DATABASE_URL":           w.dsn,
+		"STRIPE_API_BASE":        w.stand.api,
+		"STRIPE_API_KEY":         w.stripeKey,
+		"BILLING_LISTEN":         "127.0.0.1:0",
+		"BILLING_PORT_FILE":      ports,
+		"BILLING_TOKENS":         "demo:read+dispatch+operate:" + hex.EncodeToString(hash[:]),
+		"BILLING_ENVIRONMENT":    "demo",
+		"BILLING_DATA_DIR":       w.folder.path("billingd-data"),
+		"BILLING_CLOCK_URL":      w.stand.clockURL(),
+		"BILLING_STRIPE_TIMEOUT": stripeTimeout.String(),
+		"BILLING_STRIPE_RATE":    "0",
+		"BILLING_LEASE":          lease.String(),
+		"BILLING_CONCURRENCY":    strconv.Itoa(concurrency),
+		"BILLING_SHUTDOWN_GRACE": "10s",
+	}, w.died)
+	if err != nil {
+		return err
+	}
+	content, err := w.billingd.awaitFile(ctx, ports, upWithin)
+	if err != nil {
+		return err
+	}
+	w.api = "http://" + strings.TrimSpace(string(content))
+	var reason string
+	err = await(ctx, upWithin, func() (ready bool, err error) {
+		ready, reason, err = w.ready(ctx)
+		return ready, err
+	})
+	if errors.Is(err, errTooLong) {
+		return fmt.Errorf("billingd is not ready after %s: %s; its log is %s", upWithin, reason, w.billingd.log)
+	}
+	return err
+}
+
+// ready asks whether billingd may be given work, and why not.
+func (w *world) ready(ctx context.Context) (ready bool, reason string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.api+"/readyz", nil)
+	if err != nil {
+		return false, "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err.Error(), context.Cause(ctx)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return false, err.Error(), context.Cause(ctx)
+	}
+	return res.StatusCode == http.StatusOK, strings.TrimSpace(string(body)), nil
+}
+
+// client speaks to billingd as it runs now.
+func (w *world) client() (*client.Client, error) { return client.New(w.api, w.token) }
+
+// query reads the demo's own database.
+func (w *world) query(ctx context.Context, sql string, into ...any) error {
+	conn, err := pgx.Connect(ctx, w.dsn)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return conn.QueryRow(ctx, sql).Scan(into...)
+}
+
+// inFlight are the customers, by their names at Stripe, whose bills were
+// claimed and have no outcome on record.
+func (w *world) inFlight(ctx context.Context) (names []string, err error) {
+	err = w.query(ctx, `SELECT coalesce(array_agg(stripe_customer_id), '{}') FROM billing_records WHERE state = 'sending'`, &names)
+	if err != nil {
+		return nil, fmt.Errorf("count the bills in flight: %w", err)
+	}
+	return names, nil
+}
+
+// stop stops everything in order, and says of each part that did not.
+func (w *world) stop(ctx context.Context) error {
+	var faults []error
+	for _, c := range []*child{w.billingd, w.stripesim} {
+		if c != nil {
+			faults = append(faults, c.stop())
+		}
+	}
+	if w.server != nil {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		faults = append(faults, w.server.Stop(ctx))
+	}
+	return errors.Join(faults...)
+}
