@@ -171,15 +171,12 @@ func (d *Dispatcher) Customer(ctx context.Context, id domain.CustomerID) (domain
 }
 
 // Customers is the state of many customers as the log has them now, in one
-// round trip. It must not be used to decide; that is what Begin is for.
-func (d *Dispatcher) Customers(ctx context.Context, ids []domain.CustomerID) (map[domain.CustomerID]domain.Customer, error) {
-	return d.CustomersIn(ctx, d.log.Pool(), ids)
-}
-
-// CustomersIn is Customers on a given connection or transaction. What it reads
-// is not cached, since the transaction may see what others never will.
-func (d *Dispatcher) CustomersIn(ctx context.Context, q eventstore.Querier, ids []domain.CustomerID) (map[domain.CustomerID]domain.Customer, error) {
-	states := make(map[domain.CustomerID]domain.Customer, len(ids))
+// round trip, on a pool or in a transaction. Broken has those whose streams
+// hold an event that this build cannot read, and why; their states are left
+// out. It must not be used to decide; that is what Begin is for. What it reads
+// is not cached, since a transaction may see what others never will.
+func (d *Dispatcher) Customers(ctx context.Context, q eventstore.Querier, ids []domain.CustomerID) (states map[domain.CustomerID]domain.Customer, broken map[domain.CustomerID]error, err error) {
+	states, broken = make(map[domain.CustomerID]domain.Customer, len(ids)), map[domain.CustomerID]error{}
 	var since []eventstore.Since
 	for _, id := range ids {
 		if _, ok := states[id]; ok {
@@ -194,14 +191,19 @@ func (d *Dispatcher) CustomersIn(ctx context.Context, q eventstore.Querier, ids 
 	}
 	events, err := d.log.LoadMany(ctx, q, since)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, e := range events {
-		if e.Err != nil {
-			return nil, fmt.Errorf("read %s: %w", e.Stream, e.Err)
-		}
 		id := domain.CustomerID(e.SequenceKey)
+		if broken[id] != nil {
+			continue
+		}
+		if e.Err != nil {
+			broken[id] = fmt.Errorf("read %s: version %d: %w", e.Stream, e.Version, e.Err)
+			delete(states, id)
+			continue
+		}
 		states[id] = states[id].Evolve(e.Event)
 	}
-	return states, nil
+	return states, broken, nil
 }

@@ -15,7 +15,7 @@ import (
 type Reply struct {
 	Receipt eventstore.Receipt
 	Events  []domain.Event // as appended now; none if the receipt is a replay
-	Refusal error          // *domain.Error; the others of the transaction go on
+	Refusal error          // *domain.Error, or what Unit.Broken says; the others of the transaction go on
 	State   any            // the aggregate after the command
 }
 
@@ -27,6 +27,7 @@ type Unit struct {
 	d      *Dispatcher
 	tx     eventstore.Querier
 	states map[domain.StreamID]folded
+	broken map[domain.StreamID]error // streams with an event that this build cannot read
 	dirty  map[domain.StreamID]bool
 	grown  uint64
 }
@@ -35,7 +36,7 @@ type Unit struct {
 // one round trip. The pipeline may carry statements of the caller, to be sent
 // between lock and reads; after is called to read their answers.
 func (d *Dispatcher) Begin(ctx context.Context, tx eventstore.Querier, streams []domain.StreamID, with *pgx.Batch, after func(pgx.BatchResults) error) (*Unit, error) {
-	u := &Unit{d: d, tx: tx, states: make(map[domain.StreamID]folded, len(streams)), dirty: map[domain.StreamID]bool{}}
+	u := &Unit{d: d, tx: tx, states: make(map[domain.StreamID]folded, len(streams)), broken: map[domain.StreamID]error{}, dirty: map[domain.StreamID]bool{}}
 	pipeline := &pgx.Batch{}
 	eventstore.QueueLock(pipeline, streams...)
 	if with != nil {
@@ -69,9 +70,13 @@ func (d *Dispatcher) Begin(ctx context.Context, tx eventstore.Querier, streams [
 		return nil, err
 	}
 	for _, e := range events {
+		if u.broken[e.Stream] != nil {
+			continue
+		}
 		at := u.states[e.Stream]
 		if e.Err != nil {
-			return nil, fmt.Errorf("cannot decide on %s: version %d: %w", e.Stream, e.Version, e.Err)
+			u.broken[e.Stream] = fmt.Errorf("cannot decide on %s: version %d: %w", e.Stream, e.Version, e.Err)
+			continue
 		}
 		at.state = at.state.(domain.Customer).Evolve(e.Event)
 		at.head = e.Head()
@@ -86,6 +91,10 @@ func (u *Unit) Customer(id domain.CustomerID) domain.Customer {
 	c, _ := u.states[id.Stream()].state.(domain.Customer)
 	return c
 }
+
+// Broken says why nothing can be decided for a customer: their stream holds an
+// event that this build cannot read. Others of the unit are not affected.
+func (u *Unit) Broken(id domain.CustomerID) error { return u.broken[id.Stream()] }
 
 // Dispatch decides commands in order, each on the state that the ones before
 // it left, and appends what they decide in as few statements as their streams
@@ -117,6 +126,10 @@ func (u *Unit) DispatchEach(ctx context.Context, reqs []Request, meta func(i int
 	inBatch := map[domain.Key]int{}
 	for i, req := range reqs {
 		at := u.states[req.Stream()]
+		if err := u.broken[req.Stream()]; err != nil {
+			replies[i] = Reply{Refusal: err, State: at.state}
+			continue
+		}
 		if answer, ok := seen[req.Key()]; ok && req.Key() != "" {
 			replies[i] = Reply{Receipt: answer.receipt, Refusal: answer.err, State: at.state}
 			continue
@@ -216,7 +229,9 @@ func (u *Unit) write(ctx context.Context, batches []eventstore.Batch, owner []in
 // cache and readers are told.
 func (u *Unit) Committed() {
 	for s := range u.dirty {
-		u.d.cache.put(s, u.states[s])
+		if u.broken[s] == nil {
+			u.d.cache.put(s, u.states[s])
+		}
 	}
 	u.d.log.Committed(u.grown)
 }

@@ -94,18 +94,23 @@ func rounds(batches []Batch) (rounds [][]int) {
 		seen := make(map[string]bool, 2*len(left))
 		for _, i := range left {
 			b := batches[i]
-			stream, key, request := "s"+string(b.Stream), "k"+string(b.Key), ""
+			names := []string{"s" + string(b.Stream)}
+			if b.Key != "" {
+				names = append(names, "k"+string(b.Key))
+			}
 			if b.Request != nil {
-				request = "r" + b.Request.Actor + "\x00" + string(b.Request.Key)
+				names = append(names, "r"+b.Request.Actor+"\x00"+string(b.Request.Key))
 			}
-			if seen[stream] || b.Key != "" && seen[key] || request != "" && seen[request] {
+			wait := false
+			for _, name := range names {
+				wait = wait || seen[name]
+			}
+			for _, name := range names {
+				seen[name] = true // what shares anything with it stays behind it
+			}
+			if wait {
 				later = append(later, i)
-				seen[stream] = true // what follows on this stream stays behind it
 				continue
-			}
-			seen[stream], seen[key] = true, b.Key != ""
-			if request != "" {
-				seen[request] = true
 			}
 			now = append(now, i)
 		}
@@ -120,41 +125,41 @@ func (s *Store) appendRound(ctx context.Context, q Querier, batches []Batch, rou
 	if err != nil {
 		return err
 	}
-	answers, err := in.run(ctx, q, lockFirst)
-	if err != nil {
+	if err := in.run(ctx, q, lockFirst); err != nil {
 		return err
 	}
-	var taken []int
 	for k, i := range round {
-		b, answer := batches[i], answers[k]
-		switch {
-		case answer.fresh:
-			results[i] = in.result(k, b)
-		case answer.head != b.Head.Version:
-			results[i].Err = &VersionConflict{b.Stream, b.Head.Version}
-			if b.Key != "" {
-				taken = append(taken, i) // the conflict may be with our own first try
-			}
-		default:
-			taken = append(taken, i)
+		if in.answers[k] == fresh {
+			results[i] = in.result(k)
+			continue
 		}
-	}
-	// The receipt is read in a new statement: under READ COMMITTED only that
-	// one sees what the transaction we waited for has committed.
-	for _, i := range taken {
-		receipt, found, err := s.Receipt(ctx, q, batches[i].Key, batches[i].Command, batches[i].Fingerprint)
-		switch {
-		case errors.Is(err, domain.ErrKeyReused):
-			results[i].Err = err
-		case err != nil:
+		// The receipt is read in a new statement: under READ COMMITTED only that
+		// one sees what the transaction we waited for has committed. It is read
+		// after a conflict too, which may be with our own first try.
+		if results[i], err = s.clashed(ctx, q, batches[i], in.answers[k]); err != nil {
 			return err
-		case found:
-			results[i] = Result{Receipt: receipt}
-		case results[i].Err == nil:
-			results[i].Err = &VersionConflict{batches[i].Stream, batches[i].Head.Version}
 		}
 	}
 	return nil
+}
+
+// clashed answers a batch that was not written.
+func (s *Store) clashed(ctx context.Context, q Querier, b Batch, why answer) (Result, error) {
+	if b.Key != "" {
+		receipt, found, err := s.Receipt(ctx, q, b.Key, b.Command, b.Fingerprint)
+		switch {
+		case errors.Is(err, domain.ErrKeyReused):
+			return Result{Err: err}, nil
+		case err != nil:
+			return Result{}, err
+		case found:
+			return Result{Receipt: receipt}, nil
+		}
+	}
+	if why == taken && b.Request != nil {
+		return Result{Err: keyReused(b.Request.Key)}, nil
+	}
+	return Result{Err: &VersionConflict{b.Stream, b.Head.Version}}, nil
 }
 
 // Receipt looks a key up. It returns domain.ErrKeyReused if the key was used
@@ -211,8 +216,15 @@ func scanReceipt(rows pgx.Rows, key domain.Key, command string, fingerprint []by
 
 // prepare encodes and chains the events of a round.
 func (s *Store) prepare(batches []Batch, round []int) (*insertion, error) {
-	in := newInsertion(len(round))
-	for n, i := range round {
+	total := 0
+	for _, i := range round {
+		total += len(batches[i].Events)
+	}
+	in := &insertion{
+		batches: make([]Batch, 0, len(round)), partition: make([]int16, 0, len(round)), first: make([]int, 1, len(round)+1),
+		events: make([]Recorded, 0, total), answers: make([]answer, len(round)),
+	}
+	for _, i := range round {
 		b := batches[i]
 		if b.Key == "" && len(b.Events) == 0 {
 			return nil, fmt.Errorf("batch for %s has neither events nor a key", b.Stream)
@@ -223,7 +235,6 @@ func (s *Store) prepare(batches []Batch, round []int) (*insertion, error) {
 		}
 		sequence := b.Stream.SequenceKey()
 		partition := PartitionOf(sequence)
-		in.addBatch(n, partition, b)
 		previous := b.Head.Digest
 		for k, e := range b.Events {
 			name, schema, payload, err := s.codec.Encode(e)
@@ -236,12 +247,13 @@ func (s *Store) prepare(batches []Batch, round []int) (*insertion, error) {
 			}
 			version := b.Head.Version + k + 1
 			previous = digest(previous, string(b.Stream), version, name, schema, payload, meta)
-			in.addEvent(n, Recorded{
+			in.events = append(in.events, Recorded{
 				Place: Place{Partition: partition}, EventID: id, Stream: b.Stream, Version: version,
 				Type: name, SchemaVersion: schema, SequenceKey: sequence, Payload: payload, Metadata: meta,
 				CommandKey: b.Key, Digest: previous, Event: e,
 			})
 		}
+		in.batches, in.partition, in.first = append(in.batches, b), append(in.partition, partition), append(in.first, len(in.events))
 	}
 	return in, nil
 }
@@ -261,13 +273,21 @@ func QueueLock(p *pgx.Batch, streams ...domain.StreamID) {
 	p.Queue(lockSQL, lockClass, partitionsOf(streams))
 }
 
-const lockSQL = `SELECT pg_advisory_xact_lock($1, p) FROM (SELECT DISTINCT unnest($2::int[]) AS p ORDER BY 1) AS ascending`
+// lockSQL locks partitions in the order given. The sub-select hides the array's
+// length from the planner, which then keeps its plan.
+const lockSQL = `SELECT count(pg_advisory_xact_lock($1, p)) FROM unnest((SELECT $2::smallint[])) AS p`
 
-func partitionsOf(streams []domain.StreamID) []int32 {
-	ps := make([]int32, 0, len(streams))
-	for _, s := range streams {
-		ps = append(ps, int32(PartitionOfStream(s)))
+func partitionsOf(streams []domain.StreamID) []int16 {
+	ps := make([]int16, len(streams))
+	for i, s := range streams {
+		ps[i] = PartitionOfStream(s)
 	}
+	return ascending(ps)
+}
+
+// ascending sorts partitions and removes repetitions.
+func ascending(partitions []int16) []int16 {
+	ps := slices.Clone(partitions)
 	slices.Sort(ps)
 	return slices.Compact(ps)
 }

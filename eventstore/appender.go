@@ -125,26 +125,11 @@ func (a *appender) alone(ctx context.Context, b Batch) (Result, error) {
 		s.Committed(Grown(results))
 		return results[0], nil
 	case clash(err, "events_stream_version"):
-		return a.clashed(ctx, b, &VersionConflict{b.Stream, b.Head.Version})
+		return s.clashed(ctx, s.pool, b, moved) // perhaps by our own first try
 	case clash(err, "request_keys_pkey"):
-		return a.clashed(ctx, b, keyReused(b.Request.Key))
+		return s.clashed(ctx, s.pool, b, taken)
 	}
 	return Result{}, ambiguous(err)
-}
-
-// clashed answers a batch that lost a race: perhaps to its own first try.
-func (a *appender) clashed(ctx context.Context, b Batch, otherwise error) (Result, error) {
-	if b.Key == "" {
-		return Result{Err: otherwise}, nil
-	}
-	receipt, found, err := a.store.Receipt(ctx, a.store.pool, b.Key, b.Command, b.Fingerprint)
-	if err != nil {
-		return Result{}, err
-	}
-	if !found {
-		return Result{Err: otherwise}, nil
-	}
-	return Result{Receipt: receipt}, nil
 }
 
 // together writes a group in one transaction: two statements, one round trip.

@@ -3,6 +3,8 @@ package eventstore_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 )
@@ -42,8 +44,8 @@ func TestDigestsChain(t *testing.T) {
 		"another digest":               {`UPDATE events SET digest = sha256('x') WHERE stream_version = 2`, 2},
 		"no digest":                    {`UPDATE events SET digest = NULL WHERE stream_version = 1`, 1},
 		"an event removed":             {`DELETE FROM events WHERE stream_version = 3`, 3},
-		"an event removed, and no gap": {`WITH gone AS (DELETE FROM events WHERE stream_version = 2 RETURNING 1) UPDATE events SET stream_version = stream_version - 1 WHERE stream_version > 2`, 2},
-		"two events in another order":  {`UPDATE events SET stream_version = CASE stream_version WHEN 2 THEN 103 ELSE 102 END WHERE stream_version IN (2, 3)`, 2},
+		"an event removed, and no gap": {`DELETE FROM events WHERE stream_version = 2; UPDATE events SET stream_version = stream_version + 98 WHERE stream_version > 2; UPDATE events SET stream_version = stream_version - 99 WHERE stream_version > 100`, 2},
+		"two events in another order":  {`UPDATE events SET stream_version = 105 - stream_version WHERE stream_version IN (2, 3); UPDATE events SET stream_version = stream_version - 100 WHERE stream_version > 100`, 2},
 		"moved to another stream":      {`UPDATE events SET stream_id = 'customer/bob'`, 1},
 		"a payload and its own digest": {`UPDATE events SET payload = '{}', digest = sha256('{}') WHERE stream_version = 2`, 2},
 		"a later digest in an earlier": {`UPDATE events e SET digest = (SELECT digest FROM events l WHERE l.stream_version = 4) WHERE stream_version = 3`, 3},
@@ -56,13 +58,8 @@ func TestDigestsChain(t *testing.T) {
 				r := mustAppend(t, s, batch("ada", head, "", moved("ada", n)))
 				head = eventstore.HeadOf(r)
 			}
-			if _, err := s.Pool().Exec(t.Context(), tampering.sql); err != nil {
+			if _, err := s.Pool().Exec(t.Context(), tampering.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 				t.Fatal(err)
-			}
-			if what == "two events in another order" {
-				if _, err := s.Pool().Exec(t.Context(), `UPDATE events SET stream_version = stream_version - 100 WHERE stream_version > 100`); err != nil {
-					t.Fatal(err)
-				}
 			}
 			owner := domain.CustomerID("ada")
 			if what == "moved to another stream" {

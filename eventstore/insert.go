@@ -24,206 +24,202 @@ const Topic = "events"
 type insertion struct {
 	wsql.DefaultPostgreSQLSchema // the reading half is tracking's; nothing of it is used here
 
-	number               []int32
-	stream, key, command []string
-	expected, last       []int32
-	partition            []int32
-	fingerprint          [][]byte
-	actor, request       []string
-	requestDigest        [][]byte
-	events               []Recorded
-	owner                []int32 // events[i] belongs to batch owner[i]
-	alone                bool    // one batch, with events
-	answers              []answer
-	positions            map[int64]place // by batch and version
+	batches   []Batch
+	partition []int16
+	first     []int // events[first[i]:first[i+1]] are those of batches[i]
+	events    []Recorded
+	answers   []answer
 }
 
-type answer struct {
-	fresh bool // the batch was written
-	head  int  // where its stream was
+// answer says what became of a batch.
+type answer int
+
+const (
+	fresh answer = iota // it is written
+	taken               // its key, or its request's, was there before
+	moved               // its stream is not where it expects it
+	stale               // taken or moved
+)
+
+// lone reports whether the insertion is of the most frequent kind, which has a
+// statement of its own: one event under a key.
+func (in *insertion) lone() bool {
+	return len(in.batches) == 1 && len(in.events) == 1 && in.batches[0].Key != "" && in.batches[0].Request == nil
 }
 
-type place struct {
-	position int64
-	at       time.Time
-}
-
-func newInsertion(n int) *insertion {
-	return &insertion{answers: make([]answer, n), positions: make(map[int64]place, n)}
-}
-
-func (in *insertion) addBatch(n int, partition int16, b Batch) {
-	in.number = append(in.number, int32(n))
-	in.stream = append(in.stream, string(b.Stream))
-	in.key = append(in.key, string(b.Key))
-	in.command = append(in.command, b.Command)
-	in.expected = append(in.expected, int32(b.Head.Version))
-	in.last = append(in.last, int32(b.Head.Version+len(b.Events)))
-	in.partition = append(in.partition, int32(partition))
-	in.fingerprint = append(in.fingerprint, b.Fingerprint)
-	var r RequestKey
-	if b.Request != nil {
-		r = *b.Request
+func (in *insertion) requests() bool {
+	for i := range in.batches {
+		if in.batches[i].Request != nil {
+			return true
+		}
 	}
-	in.actor = append(in.actor, r.Actor)
-	in.request = append(in.request, string(r.Key))
-	in.requestDigest = append(in.requestDigest, r.BodyDigest)
+	return false
 }
 
-func (in *insertion) addEvent(n int, e Recorded) {
-	in.events = append(in.events, e)
-	in.owner = append(in.owner, int32(n))
-}
+// oneSQL writes one event under a key: a third of the work of manySQL. No row
+// means that the stream or the key is taken; a stream that moves between the
+// check and the row violates the unique index instead. The lock comes first,
+// then the key, then the row: the order that holds everywhere.
+const oneSQL = `
+WITH key AS (
+	INSERT INTO command_keys (key, command, fingerprint, stream_id, first_version, last_version)
+	SELECT $2, $3, $4, $5, $6::int + 1, $6::int + 1 FROM pg_advisory_xact_lock(7310, $1::smallint)
+	WHERE $6 = coalesce((SELECT stream_version FROM events WHERE stream_id = $5 ORDER BY stream_version DESC LIMIT 1), 0)
+	ON CONFLICT (key) DO NOTHING
+	RETURNING key
+)
+INSERT INTO events (partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)
+SELECT $1, nextval('events_position_seq'), $7, $5, $6 + 1, $8, $9, $10, $11, $12, key, $13 FROM key
+RETURNING position, recorded_at`
 
-// insertSQL writes batches whose stream is where they expect it and whose key
-// is new, and says of each whether it did. The partitions' locks come first,
-// then the keys, then the rows: the order that holds everywhere.
-const insertSQL = `
-WITH locked AS MATERIALIZED (
-	SELECT count(pg_advisory_xact_lock(7310, p)) AS n FROM (SELECT DISTINCT unnest($4::int[]) AS p ORDER BY 1) AS ascending
-), batch AS MATERIALIZED (
-	SELECT b.*, coalesce((SELECT e.stream_version FROM events e WHERE e.stream_id = b.stream ORDER BY e.stream_version DESC LIMIT 1), 0) AS head
-	FROM locked, unnest($1::int[], $2::text[], $3::int[], $5::int[], $6::text[], $7::text[], $8::bytea[], $9::text[], $10::text[], $11::bytea[])
-		AS b(n, stream, expected, last, key, command, fingerprint, actor, request, request_digest)
+// The many statement writes batches whose stream is where they expect it and
+// whose keys are new. It returns the events' places, and a row for each batch
+// that was not written. The partitions are locked by the statement before it.
+//
+// Arrays are wrapped in sub-selects to hide their lengths from the planner: a
+// plan that does not depend on them is made once and kept, and making one takes
+// longer than executing it. For the same reason it tests membership (a hash)
+// where one would join: a kept plan has to be good for any length.
+const (
+	manyBatches = `
+WITH batch AS MATERIALIZED (
+	SELECT b.*, expected = coalesce((SELECT e.stream_version FROM events e WHERE e.stream_id = b.stream ORDER BY e.stream_version DESC LIMIT 1), 0) AS here
+	FROM unnest((SELECT $1::text[]), (SELECT $2::int[]), (SELECT $3::int[]), (SELECT $4::text[]), (SELECT $5::text[]), (SELECT $6::bytea[]),
+		(SELECT $7::text[]), (SELECT $8::text[]), (SELECT $9::bytea[]))
+		WITH ORDINALITY AS b(stream, expected, last, key, command, fingerprint, actor, request, request_digest, n)
+), ready AS MATERIALIZED (
+	SELECT * FROM batch b WHERE here`
+	unlessRequested = ` AND NOT EXISTS (SELECT FROM request_keys r WHERE r.actor = b.actor AND r.key = b.request)`
+	manyKeys        = `
 ), keys AS (
 	INSERT INTO command_keys (key, command, fingerprint, stream_id, first_version, last_version)
-	SELECT key, command, fingerprint, stream, expected + 1, last FROM batch WHERE key <> '' AND head = expected ORDER BY key
+	SELECT key, command, fingerprint, stream, expected + 1, last FROM ready WHERE key <> '' ORDER BY key
 	ON CONFLICT (key) DO NOTHING
 	RETURNING key
 ), fresh AS MATERIALIZED (
-	SELECT n, stream FROM batch b WHERE head = expected AND (key = '' OR EXISTS (SELECT FROM keys k WHERE k.key = b.key))
+	SELECT * FROM ready WHERE key = '' OR key IN (SELECT key FROM keys)`
+	manyRequests = `
 ), requests AS (
 	INSERT INTO request_keys (actor, key, command, body_digest, command_key)
-	SELECT actor, request, command, request_digest, key FROM batch JOIN fresh USING (n) WHERE request <> ''
+	SELECT actor, request, command, request_digest, key FROM fresh WHERE request <> '' ORDER BY actor, request`
+	manyEvents = `
 ), written AS (
-	INSERT INTO events (partition, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)
-	SELECT e.partition, e.event_id, e.stream, e.version, e.name, e.schema, e.sequence, e.payload::json, e.metadata::json, nullif(e.key, ''), e.digest
-	FROM unnest($12::int[], $13::smallint[], $14::uuid[], $15::text[], $16::int[], $17::text[], $18::smallint[], $19::text[], $20::text[], $21::text[], $22::text[], $23::bytea[])
-		WITH ORDINALITY AS e(n, partition, event_id, stream, version, name, schema, sequence, payload, metadata, key, digest, ord)
-	JOIN fresh USING (n)
-	ORDER BY e.partition, e.ord
+	INSERT INTO events (partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)
+	SELECT e.partition, nextval('events_position_seq'), e.event_id, e.stream, e.version, e.name, e.schema, e.sequence, e.payload::json, e.metadata::json, nullif(e.key, ''), e.digest
+	FROM unnest((SELECT $10::int[]), (SELECT $11::smallint[]), (SELECT $12::uuid[]), (SELECT $13::text[]), (SELECT $14::int[]), (SELECT $15::text[]),
+		(SELECT $16::smallint[]), (SELECT $17::text[]), (SELECT $18::text[]), (SELECT $19::text[]), (SELECT $20::text[]), (SELECT $21::bytea[]))
+		AS e(n, partition, event_id, stream, version, name, schema, sequence, payload, metadata, key, digest)
+	WHERE (e.n IN (SELECT n FROM fresh)) IS TRUE
 	RETURNING stream_id, stream_version, position, recorded_at
 )
-SELECT b.n, b.head, f.n IS NOT NULL, w.stream_version, w.position, w.recorded_at
-FROM batch b LEFT JOIN fresh f USING (n) LEFT JOIN written w ON w.stream_id = b.stream`
+SELECT 0, false, stream_id, stream_version, position, recorded_at FROM written
+UNION ALL
+SELECT n, here, '', 0, 0, 'epoch' FROM batch WHERE (n IN (SELECT n FROM fresh)) IS NOT TRUE`
 
-// aloneSQL is insertSQL for one batch that brings events: a tenth of the work
-// for the planner and the executor. No row means that the stream or the key is
-// taken; a stream that moves between the check and the rows violates the
-// unique index instead.
-const aloneSQL = `
-WITH locked AS MATERIALIZED (
-	SELECT pg_advisory_xact_lock(7310, $1)
-), keys AS (
-	INSERT INTO command_keys (key, command, fingerprint, stream_id, first_version, last_version)
-	SELECT $2, $3, $4, $5, $6::int + 1, $7 FROM locked
-	WHERE $2 <> '' AND $6 = coalesce((SELECT stream_version FROM events WHERE stream_id = $5 ORDER BY stream_version DESC LIMIT 1), 0)
-	ON CONFLICT (key) DO NOTHING
-	RETURNING 1
-), requests AS (
-	INSERT INTO request_keys (actor, key, command, body_digest, command_key)
-	SELECT $8, $9, $3, $10, $2 FROM keys WHERE $9 <> ''
+	manySQL          = manyBatches + manyKeys + manyEvents
+	manyRequestedSQL = manyBatches + unlessRequested + manyKeys + manyRequests + manyEvents
 )
-INSERT INTO events (partition, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)
-SELECT $1, e.event_id, $5, $6 + e.ord, e.name, e.schema, $11, e.payload::json, $12::json, nullif($2, ''), e.digest
-FROM unnest($13::uuid[], $14::text[], $15::smallint[], $16::text[], $17::bytea[]) WITH ORDINALITY AS e(event_id, name, schema, payload, digest, ord)
-WHERE EXISTS (SELECT FROM keys) OR $2 = '' AND EXISTS (SELECT FROM locked)
-RETURNING stream_version, position, recorded_at`
 
 // InsertQuery implements wsql.SchemaAdapter for the messages of this insertion.
 func (in *insertion) InsertQuery(_ string, msgs message.Messages) (wsql.Query, error) {
-	if in.alone {
-		return in.aloneQuery(msgs), nil
+	if in.lone() {
+		b, e := &in.batches[0], &in.events[0]
+		return wsql.Query{Query: oneSQL, Args: []any{
+			e.Partition, string(b.Key), b.Command, b.Fingerprint, string(b.Stream), int32(b.Head.Version),
+			e.EventID, e.Type, e.SchemaVersion, e.SequenceKey, string(msgs[0].Payload), string(e.Metadata), e.Digest,
+		}}, nil
 	}
-	n := len(msgs)
-	var (
-		partitions, schemas                              = make([]int16, n), make([]int16, n)
-		ids                                              = make([][16]byte, n)
-		streams, names, sequences, payloads, metas, keys = make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		versions                                         = make([]int32, n)
-		digests                                          = make([][]byte, n)
-	)
-	for i, msg := range msgs {
-		e := &in.events[i]
-		partitions[i], schemas[i], ids[i] = e.Partition, e.SchemaVersion, e.EventID
-		streams[i], names[i], sequences[i] = string(e.Stream), e.Type, e.SequenceKey
-		payloads[i], metas[i], keys[i] = string(msg.Payload), string(e.Metadata), string(e.CommandKey)
-		versions[i], digests[i] = int32(e.Version), e.Digest
+	q := wsql.Query{Query: manySQL, Args: append(in.batchColumns(), in.eventColumns(msgs)...)}
+	if in.requests() {
+		q.Query = manyRequestedSQL
 	}
-	return wsql.Query{Query: insertSQL, Args: []any{
-		in.number, in.stream, in.expected, in.partition, in.last, in.key, in.command, in.fingerprint, in.actor, in.request, in.requestDigest,
-		in.owner, partitions, ids, streams, versions, names, schemas, sequences, payloads, metas, keys, digests,
-	}}, nil
+	return q, nil
 }
 
-func (in *insertion) aloneQuery(msgs message.Messages) wsql.Query {
-	n := len(msgs)
-	ids, names, schemas, payloads, digests := make([][16]byte, n), make([]string, n), make([]int16, n), make([]string, n), make([][]byte, n)
-	for i, msg := range msgs {
-		e := &in.events[i]
-		ids[i], names[i], schemas[i], payloads[i], digests[i] = e.EventID, e.Type, e.SchemaVersion, string(msg.Payload), e.Digest
+func (in *insertion) batchColumns() []any {
+	n := len(in.batches)
+	texts := make([]string, 5*n) // one allocation for the columns of text
+	streams, keys, commands, actors, requests := texts[:n], texts[n:2*n], texts[2*n:3*n], texts[3*n:4*n], texts[4*n:]
+	expected, last := make([]int32, n), make([]int32, n)
+	fingerprints, digests := make([][]byte, n), make([][]byte, n)
+	for i := range in.batches {
+		b := &in.batches[i]
+		streams[i], keys[i], commands[i], fingerprints[i] = string(b.Stream), string(b.Key), b.Command, b.Fingerprint
+		expected[i], last[i] = int32(b.Head.Version), int32(b.Head.Version+len(b.Events))
+		if b.Request != nil {
+			actors[i], requests[i], digests[i] = b.Request.Actor, string(b.Request.Key), b.Request.BodyDigest
+		}
 	}
-	return wsql.Query{Query: aloneSQL, Args: []any{
-		int16(in.partition[0]), in.key[0], in.command[0], in.fingerprint[0], in.stream[0], in.expected[0], in.last[0],
-		in.actor[0], in.request[0], in.requestDigest[0], in.events[0].SequenceKey, string(in.events[0].Metadata),
-		ids, names, schemas, payloads, digests,
-	}}
+	return []any{streams, expected, last, keys, commands, fingerprints, actors, requests, digests}
 }
 
-// run publishes the insertion on q. With lockFirst the partitions' locks are
-// taken by a statement of their own, so that the insert's snapshot is younger
-// than the locks and no stream can move between its check and its rows.
-func (in *insertion) run(ctx context.Context, q Querier, lockFirst bool) ([]answer, error) {
-	p := &pipe{ctx: ctx, q: q, in: in}
-	if lockFirst {
-		p.lock = in.partition
-	} else {
-		in.alone = len(in.number) == 1 && len(in.events) > 0
+func (in *insertion) eventColumns(msgs message.Messages) []any {
+	n := len(msgs)
+	texts := make([]string, 6*n)
+	streams, names, sequences, payloads, metas, keys := texts[:n], texts[n:2*n], texts[2*n:3*n], texts[3*n:4*n], texts[4*n:5*n], texts[5*n:]
+	owners, versions := make([]int32, n), make([]int32, n)
+	partitions, schemas := make([]int16, n), make([]int16, n)
+	ids, digests := make([][16]byte, n), make([][]byte, n)
+	for i := range in.batches {
+		for k := in.first[i]; k < in.first[i+1]; k++ {
+			owners[k] = int32(i + 1)
+		}
 	}
+	for k, msg := range msgs {
+		e := &in.events[k]
+		partitions[k], schemas[k], versions[k], ids[k], digests[k] = e.Partition, e.SchemaVersion, int32(e.Version), e.EventID, e.Digest
+		streams[k], names[k], sequences[k] = string(e.Stream), e.Type, e.SequenceKey
+		payloads[k], metas[k], keys[k] = string(msg.Payload), string(e.Metadata), string(e.CommandKey)
+	}
+	return []any{owners, partitions, ids, streams, versions, names, schemas, sequences, payloads, metas, keys, digests}
+}
+
+// run publishes the insertion on q, and says of each batch what became of it.
+// With lockFirst the partitions' locks are taken by a statement of their own,
+// so that the insert's snapshot is younger than the locks and no stream can
+// move between its check and its rows.
+func (in *insertion) run(ctx context.Context, q Querier, lockFirst bool) error {
+	p := &pipe{ctx: ctx, q: q, in: in, lockFirst: lockFirst || !in.lone()}
 	publisher, err := wsql.NewPublisher(p, wsql.PublisherConfig{SchemaAdapter: in}, watermill.NopLogger{})
 	if err != nil {
-		return nil, fmt.Errorf("open a publisher: %w", err)
+		return fmt.Errorf("open a publisher: %w", err)
 	}
 	msgs := make(message.Messages, len(in.events))
 	for i := range in.events {
 		msgs[i] = message.NewMessage(in.events[i].EventID.String(), message.Payload(in.events[i].Payload))
 	}
-	if err := publisher.Publish(Topic, msgs...); err != nil {
-		return nil, err
-	}
-	return in.answers, nil
+	return publisher.Publish(Topic, msgs...)
 }
 
-// result is the receipt and the events of the k-th batch, which was written.
-func (in *insertion) result(k int, b Batch) Result {
-	r := Result{Receipt: Receipt{Key: b.Key, Command: b.Command, Stream: b.Stream, Version: int(in.last[k]), Events: []EventRef{}}}
-	for i, owner := range in.owner {
-		if int(owner) != k {
-			continue
-		}
-		e := in.events[i]
-		at := in.positions[int64(k)<<32|int64(e.Version)]
-		e.Position, e.RecordedAt = at.position, at.at
-		r.Recorded = append(r.Recorded, e)
+// result is the receipt and the events of the i-th batch, which was written.
+func (in *insertion) result(i int) Result {
+	b, events := &in.batches[i], in.events[in.first[i]:in.first[i+1]:in.first[i+1]]
+	r := Result{Receipt: Receipt{
+		Key: b.Key, Command: b.Command, Stream: b.Stream, Version: b.Head.Version + len(events), Events: make([]EventRef, len(events)),
+	}}
+	for k, e := range events {
+		r.Receipt.Events[k] = EventRef{e.Type, e.Version, e.Place}
 		r.Receipt.Position = e.Place
-		r.Receipt.Events = append(r.Receipt.Events, EventRef{e.Type, e.Version, e.Place})
+	}
+	if len(events) > 0 {
+		r.Recorded = events
 	}
 	return r
 }
 
 // pipe is the database handle of one publish: it runs the insert on a pgx
 // connection, in one round trip with the locks, under the caller's context,
-// and keeps the rows that the insert returns.
+// and takes in the rows that the insert returns.
 type pipe struct {
-	ctx  context.Context
-	q    Querier
-	in   *insertion
-	lock []int32
+	ctx       context.Context
+	q         Querier
+	in        *insertion
+	lockFirst bool
 }
 
 // ExecContext implements wsql.ContextExecutor.
 func (p *pipe) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
-	if p.lock == nil {
+	if !p.lockFirst {
 		rows, err := p.q.Query(p.ctx, query, args...)
 		if err != nil {
 			return nil, err
@@ -231,7 +227,7 @@ func (p *pipe) ExecContext(_ context.Context, query string, args ...any) (sql.Re
 		return nil, p.in.scan(rows)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(lockSQL, lockClass, p.lock)
+	batch.Queue(lockSQL, lockClass, ascending(p.in.partition))
 	batch.Queue(query, args...)
 	answers := p.q.SendBatch(p.ctx, batch)
 	defer answers.Close()
@@ -250,33 +246,41 @@ func (p *pipe) ExecContext(_ context.Context, query string, args ...any) (sql.Re
 
 func (in *insertion) scan(rows pgx.Rows) error {
 	defer rows.Close()
-	if in.alone {
-		in.answers[0].head = int(in.expected[0])
+	if in.lone() {
+		in.answers[0] = stale
 		for rows.Next() {
-			var version int64
-			var at place
-			if err := rows.Scan(&version, &at.position, &at.at); err != nil {
+			e := &in.events[0]
+			if err := rows.Scan(&e.Position, &e.RecordedAt); err != nil {
 				return err
 			}
-			in.answers[0].fresh = true
-			in.positions[version] = at
+			in.answers[0] = fresh
 		}
 		return rows.Err()
 	}
+	owner := make(map[string]int, len(in.batches)) // no stream occurs twice in a round
+	for i := range in.batches {
+		owner[string(in.batches[i].Stream)] = i
+	}
 	for rows.Next() {
 		var (
-			n, head  int
-			fresh    bool
-			version  *int64
-			position *int64
-			at       *time.Time
+			n, version int
+			here       bool
+			stream     string
+			position   int64
+			at         time.Time
 		)
-		if err := rows.Scan(&n, &head, &fresh, &version, &position, &at); err != nil {
+		if err := rows.Scan(&n, &here, &stream, &version, &position, &at); err != nil {
 			return err
 		}
-		in.answers[n] = answer{fresh, head}
-		if version != nil {
-			in.positions[int64(n)<<32|*version] = place{*position, *at}
+		switch {
+		case n == 0:
+			i := owner[stream]
+			e := &in.events[in.first[i]+version-in.batches[i].Head.Version-1]
+			e.Position, e.RecordedAt = position, at
+		case here:
+			in.answers[n-1] = taken
+		default:
+			in.answers[n-1] = moved
 		}
 	}
 	return rows.Err()

@@ -73,7 +73,7 @@ func (s *Store) CollectMany(answers pgx.BatchResults) ([]Recorded, error) {
 
 const loadManySQL = `SELECT e.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.event_type, e.schema_version, e.sequence_key,
 	e.payload::text, e.metadata::text, coalesce(e.command_key, ''), e.digest, e.recorded_at
-	FROM unnest($1::text[], $2::int[]) AS w(stream, after)
+	FROM unnest((SELECT $1::text[]), (SELECT $2::int[])) AS w(stream, after)
 	CROSS JOIN LATERAL (SELECT * FROM events e WHERE e.stream_id = w.stream AND e.stream_version > w.after ORDER BY e.stream_version) e`
 
 func columns(wanted []Since) (streams []string, after []int32) {

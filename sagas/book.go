@@ -187,6 +187,10 @@ func (b *book) writeIn(ctx context.Context, tx pgx.Tx, group []*entry) ([]answer
 			answers[i].err = errFenced
 			continue
 		}
+		if err := unit.Broken(e.bill.customer); err != nil {
+			answers[i].err = err // the row keeps its lease, and is looked at again
+			continue
+		}
 		if e.request == nil {
 			continue
 		}

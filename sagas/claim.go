@@ -120,6 +120,11 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 		r.fence++
 		r.epoch = c.epoch.Load()
 		r.lease, r.backoff = c.config.Lease, 0
+		if err := unit.Broken(r.customer); err != nil {
+			r.lease, r.backoff = 0, mostBackoff
+			c.log.Error("a bill rests: the customer's facts cannot be read", "customer", r.customer, "period", r.period, "error", err)
+			continue
+		}
 		if b.IntentID != "" && (r.intentID == "" || b.IntentNo > r.intentNo) {
 			r.intentID, r.intentNo, r.latestCharge = b.IntentID, b.IntentNo, nil
 		}

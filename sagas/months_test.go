@@ -323,3 +323,46 @@ func TestForgetfulStripe(t *testing.T) {
 		t.Errorf("the ledger's check sees %d charges, want 2: it could not fail", n)
 	}
 }
+
+// TestOneBadFact puts something unreadable into one customer's stream: the
+// others are billed, the bad one is parked with a reason, and after the repair
+// it is billed too.
+func TestOneBadFact(t *testing.T) {
+	r := newRig(t)
+	quiet := r.start(options{noCollector: true})
+	ids := customers(20)
+	quiet.register("pm_card_visa", ids...)
+	if _, err := r.pool.Exec(t.Context(), `UPDATE events SET payload = '{"customer_id": 7}' WHERE stream_id = $1`, string(ids[3].Stream())); err != nil {
+		t.Fatal(err)
+	}
+	quiet.stop()
+	s := r.start(options{}) // a process that has the good facts in no cache
+	for i, id := range ids {
+		if i != 3 {
+			s.must(activate(id))
+		}
+	}
+	r.eventually("something is due", func() bool {
+		return r.count(`SELECT count(*) FROM events WHERE event_type = 'billing.due.v1'`) > 0
+	})
+	if _, err := r.pool.Exec(t.Context(), `
+		INSERT INTO events (partition, stream_id, stream_version, event_type, sequence_key, payload)
+		SELECT e.partition, e.stream_id, 2, 'billing.due.v1', e.sequence_key, replace(d.payload::text, $2, $3)::json
+		FROM events e, (SELECT payload FROM events WHERE event_type = 'billing.due.v1' LIMIT 1) d WHERE e.stream_id = $1`,
+		string(ids[3].Stream()), string(ids[0]), string(ids[3])); err != nil {
+		t.Fatal(err)
+	}
+	good := append(append([]domain.CustomerID{}, ids[:3]...), ids[4:]...)
+	r.once(november, good...)
+	r.eventually("the bad one is parked", func() bool {
+		return r.count(`SELECT count(*) FROM dead_letters WHERE processor = 'billing' AND sequence_key = $1 AND error <> ''`, string(ids[3])) > 0
+	})
+	if _, err := r.pool.Exec(t.Context(), `UPDATE events SET payload = $2 WHERE stream_id = $1 AND stream_version = 1`, string(ids[3].Stream()),
+		fmt.Sprintf(`{"customer_id": %q, "stripe_customer_id": "cus_%s", "payment_method_id": "pm_card_visa"}`, ids[3], "cust003")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.runtime.Retry(t.Context(), "billing", string(ids[3]), "test"); err != nil {
+		t.Fatal(err)
+	}
+	r.once(november, ids...)
+}

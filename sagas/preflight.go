@@ -36,7 +36,8 @@ const preflightPage = 256
 
 func preflight(ctx context.Context, p *tracking.Page) error {
 	var first, later []eventstore.Recorded
-	ends := &pgx.Batch{}
+	var paid, void, closing []ending
+	var resumed []string
 	for _, r := range p.Events {
 		switch e := r.Event.(type) {
 		case domain.ChargeRequested:
@@ -45,22 +46,18 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 			} else {
 				later = append(later, r)
 			}
-		case domain.CustomerBilled:
-			// The collector has moved the row itself; this is for every other road.
-			end(ends, e.CustomerID, e.BillingPeriod, stateSucceeded, r.Position)
+		case domain.CustomerBilled: // the collector has moved the row itself; this is for every other road
+			paid = append(paid, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.BillSettled:
-			end(ends, e.CustomerID, e.BillingPeriod, stateVoid, r.Position)
+			void = append(void, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.BillWrittenOff:
-			end(ends, e.CustomerID, e.BillingPeriod, stateVoid, r.Position)
+			void = append(void, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.ChargeVoided:
-			end(ends, e.CustomerID, e.BillingPeriod, stateVoid, r.Position)
+			void = append(void, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.BillClosing:
-			ends.Queue(`UPDATE billing_records SET state = 'closing', fence = fence + 1, lease_until = NULL, next_try_at = NULL, last_position = $3, updated_at = clock_timestamp()
-				WHERE customer_id = $1 AND billing_period = $2 AND last_position < $3 AND state NOT IN ('succeeded', 'void', 'closing', 'sending')`,
-				string(e.CustomerID), e.BillingPeriod.String(), r.Position)
+			closing = append(closing, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.SubscriptionResumed:
-			ends.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
-				WHERE customer_id = $1 AND state = 'waiting'`, string(e.CustomerID))
+			resumed = append(resumed, string(e.CustomerID))
 		}
 	}
 	if err := reserve(ctx, p.Tx, first); err != nil {
@@ -69,21 +66,44 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 	if err := advance(ctx, p.Tx, later); err != nil {
 		return err
 	}
-	if ends.Len() == 0 {
+	writes := &pgx.Batch{}
+	end(writes, stateClosing, `'succeeded', 'void', 'closing', 'sending'`, closing)
+	end(writes, stateVoid, `'succeeded', 'void'`, void)
+	end(writes, stateSucceeded, `'succeeded'`, paid)
+	if len(resumed) > 0 {
+		writes.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
+			WHERE customer_id = ANY($1) AND state = 'waiting'`, resumed)
+	}
+	if writes.Len() == 0 {
 		return nil
 	}
-	if err := p.Tx.SendBatch(ctx, ends).Close(); err != nil {
+	if err := p.Tx.SendBatch(ctx, writes).Close(); err != nil {
 		return fmt.Errorf("preflight: end bills: %w", err)
 	}
 	return nil
 }
 
-// end takes a row out of the collector's hands. The fence rises, so that a
-// worker that still holds it writes nothing but a success.
-func end(batch *pgx.Batch, c domain.CustomerID, p domain.Period, state string, position int64) {
-	batch.Queue(`UPDATE billing_records SET state = $3, fence = fence + 1, lease_until = NULL, next_try_at = NULL, last_position = $4, updated_at = clock_timestamp()
-		WHERE customer_id = $1 AND billing_period = $2 AND last_position < $4 AND state <> $3 AND state <> 'succeeded'`,
-		string(c), p.String(), state, position)
+// ending is a bill that leaves the collector's hands, or is to be closed by it.
+type ending struct {
+	customer domain.CustomerID
+	period   domain.Period
+	position int64
+}
+
+// end moves rows that are not in one of the states except. The fence rises, so
+// that a worker that still holds a row writes nothing but a success.
+func end(writes *pgx.Batch, state, except string, endings []ending) {
+	if len(endings) == 0 {
+		return
+	}
+	customers, periods, positions := make([]string, len(endings)), make([]string, len(endings)), make([]int64, len(endings))
+	for i, e := range endings {
+		customers[i], periods[i], positions[i] = string(e.customer), e.period.String(), e.position
+	}
+	writes.Queue(`UPDATE billing_records r SET state = $1, fence = fence + 1, lease_until = NULL, next_try_at = NULL, last_position = u.position, updated_at = clock_timestamp()
+		FROM unnest($2::text[], $3::text[], $4::bigint[]) AS u(customer, period, position)
+		WHERE r.customer_id = u.customer AND r.billing_period = u.period AND r.last_position < u.position AND r.state NOT IN (`+except+`)`,
+		state, customers, periods, positions)
 }
 
 // params is what the row freezes of a request: whatever is built tomorrow must

@@ -40,9 +40,12 @@ func schedule(ctx context.Context, d *commands.Dispatcher, p *tracking.Page) err
 	for i, r := range p.Events {
 		ids[i] = domain.CustomerID(r.SequenceKey)
 	}
-	customers, err := d.CustomersIn(ctx, p.Tx, ids)
+	customers, broken, err := d.Customers(ctx, p.Tx, ids)
 	if err != nil {
 		return err
+	}
+	for _, err := range broken {
+		return fmt.Errorf("schedule: %w", err)
 	}
 	writes := &pgx.Batch{}
 	for i, r := range p.Events {
@@ -94,6 +97,9 @@ type DueScanner struct {
 func NewDueScanner(d *commands.Dispatcher, clock *Clock, every time.Duration, log *slog.Logger) *DueScanner {
 	return &DueScanner{pool: d.Log().Pool(), d: d, clock: clock, log: log, every: every}
 }
+
+// brokenAgain is how long a customer rests whose facts cannot be read.
+const brokenAgain = time.Minute
 
 // dueMost bounds the dues of one transaction.
 const dueMost = 200
@@ -185,6 +191,11 @@ func (s *DueScanner) scanIn(ctx context.Context, tx pgx.Tx, ids []string, now ti
 	var customers, periods []string
 	var times []time.Time
 	for i, d := range dues {
+		if err := unit.Broken(d.customer); err != nil {
+			s.log.Error("nothing falls due for a customer whose facts cannot be read; looked at again later", "customer", d.customer, "period", d.period, "error", err)
+			customers, periods, times = append(customers, string(d.customer)), append(periods, d.period.String()), append(times, now.Add(brokenAgain))
+			continue
+		}
 		sub, _ := unit.Customer(d.customer).Subscription()
 		next := d.period.Next()
 		at := sub.DueAt(next)

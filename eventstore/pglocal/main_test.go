@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -20,38 +21,115 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The test program run again with this variable set is a user of a server: it
-// starts the one in the named data directory, prints its DSN and the word
-// running, and stops it when its input ends.
-const userEnv = "PGLOCAL_TEST_USER"
+// The test program does other work when it is run again with one of these set.
+const (
+	// userEnv: use the server in the named data directory, say running and its
+	// DSN, and stop when the input ends.
+	userEnv = "PGLOCAL_TEST_USER"
+	// sweeperEnv: when the input ends, remove the named folder and all servers in it.
+	sweeperEnv = "PGLOCAL_TEST_SWEEPER"
+)
+
+// root is where the tests keep everything. It is open to the user that root's
+// servers run as, which the folders of testing.T are not.
+var root string
 
 func TestMain(m *testing.M) {
-	dir := os.Getenv(userEnv)
-	if dir == "" {
-		os.Exit(m.Run())
+	if dir := os.Getenv(userEnv); dir != "" {
+		os.Exit(use(dir))
 	}
-	server, err := pglocal.Start(context.Background(), pglocal.Options{DataDir: dir})
+	if dir := os.Getenv(sweeperEnv); dir != "" {
+		os.Exit(sweep(dir))
+	}
+	os.Exit(run(m))
+}
+
+// run leaves nothing behind, also when it is killed: its end is the end of the
+// sweeper's input.
+func run(m *testing.M) int {
+	var err error
+	if root, err = os.MkdirTemp("", "pglocal-test-"); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if err := os.Chmod(root, 0o755); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	sweeper := exec.Command(os.Args[0])
+	sweeper.Dir = "/"
+	sweeper.Env = append(os.Environ(), sweeperEnv+"="+root)
+	sweeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	in, err := sweeper.StdinPipe()
+	if err == nil {
+		err = sweeper.Start()
+	}
 	if err != nil {
 		fmt.Println(err)
-		os.Exit(1)
+		return 1
+	}
+	code := m.Run()
+	in.Close()
+	if err := sweeper.Wait(); err != nil {
+		fmt.Println("servers are left behind:", err)
+		return 1
+	}
+	return code
+}
+
+func use(dataDir string) int {
+	server, err := pglocal.Start(context.Background(), pglocal.Options{DataDir: dataDir})
+	if err != nil {
+		fmt.Println(err)
+		return 1
 	}
 	fmt.Println("running", server.DSN("postgres"))
-	bufio.NewReader(os.Stdin).ReadString('\n')
+	io.Copy(io.Discard, os.Stdin)
 	if err := server.Stop(context.Background()); err != nil {
 		fmt.Println(err)
-		os.Exit(1)
+		return 1
+	}
+	return 0
+}
+
+func sweep(root string) int {
+	io.Copy(io.Discard, os.Stdin)
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := removeAll(root)
+		if err == nil {
+			return 0
+		}
+		if time.Now().After(deadline) { // a server's last user, or a cut-off initdb, may still have been at it
+			return 1
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// user is another process that uses a server.
-type user struct {
+// removeAll stops the servers below root and removes it.
+func removeAll(root string) error {
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Base(path) == "postgres.lock" {
+			err = pglocal.Remove(context.Background(), filepath.Dir(path))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(root)
+}
+
+// process is another process that uses a server.
+type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	in  interface{ Close() error }
 	out *bufio.Reader
 }
 
-func newUser(t *testing.T, dataDir string) *user {
+func newProcess(t *testing.T, dataDir string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), userEnv+"="+dataDir)
@@ -68,35 +146,35 @@ func newUser(t *testing.T, dataDir string) *user {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	return &user{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
+	return &process{t: t, cmd: cmd, in: in, out: bufio.NewReader(out)}
 }
 
 // dsn waits until the process says that its server runs.
-func (u *user) dsn() string {
-	u.t.Helper()
-	line, _ := u.out.ReadString('\n')
+func (p *process) dsn() string {
+	p.t.Helper()
+	line, _ := p.out.ReadString('\n')
 	dsn, ok := strings.CutPrefix(strings.TrimSpace(line), "running ")
 	if !ok {
-		u.t.Fatalf("the other process said %q", line)
+		p.t.Fatalf("the other process said %q", line)
 	}
 	return dsn
 }
 
 // signal sends a signal to the process's group and waits for its end.
-func (u *user) signal(sig syscall.Signal) {
-	u.t.Helper()
-	if err := syscall.Kill(-u.cmd.Process.Pid, sig); err != nil {
-		u.t.Fatal(err)
+func (p *process) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := syscall.Kill(-p.cmd.Process.Pid, sig); err != nil {
+		p.t.Fatal(err)
 	}
-	u.cmd.Wait()
+	p.cmd.Wait()
 }
 
 // finish lets the process stop its server.
-func (u *user) finish() {
-	u.t.Helper()
-	u.in.Close()
-	if err := u.cmd.Wait(); err != nil {
-		u.t.Errorf("the other process: %v", err)
+func (p *process) finish() {
+	p.t.Helper()
+	p.in.Close()
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Errorf("the other process: %v", err)
 	}
 }
 
@@ -113,11 +191,10 @@ func dataDir(t *testing.T, name string) string {
 	return data
 }
 
-// openDir is a temporary folder that every user of the machine can enter;
-// those of testing.T are closed to all but its owner.
+// openDir is a folder that every user of the machine can enter.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pglocal") //nolint:usetesting // t.TempDir is closed to others
+	dir, err := os.MkdirTemp(root, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,9 +93,9 @@ func TestNobodyElseGetsIn(t *testing.T) {
 func TestUsersShareOneServer(t *testing.T) {
 	t.Parallel()
 	data := dataDir(t, "data")
-	var others []*user
+	var others []*process
 	for range 3 {
-		others = append(others, newUser(t, data))
+		others = append(others, newProcess(t, data))
 	}
 	server := start(t, pglocal.Options{DataDir: data})
 	for _, other := range others {
@@ -121,7 +123,7 @@ func TestOrphanIsAdopted(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			data := dataDir(t, "data")
-			other := newUser(t, data)
+			other := newProcess(t, data)
 			dsn := other.dsn()
 			keep(t, dsn)
 			other.signal(sig)
@@ -148,7 +150,7 @@ func TestOrphanIsAdopted(t *testing.T) {
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	data := dataDir(t, "data")
-	other := newUser(t, data)
+	other := newProcess(t, data)
 	keep(t, other.dsn())
 	if err := syscall.Kill(postmasterPID(t, data), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -167,7 +169,7 @@ func TestCutOffWhileMakingTheCluster(t *testing.T) {
 	t.Parallel()
 	for name, cutOff := range map[string]func(t *testing.T, data string){
 		"by kill -9": func(t *testing.T, data string) {
-			other := newUser(t, data)
+			other := newProcess(t, data)
 			eventually(t, "initdb has begun", func() bool { return halfMade(data) })
 			other.signal(syscall.SIGKILL)
 		},
@@ -285,12 +287,12 @@ func TestTakenPort(t *testing.T) {
 // the data directory; as anyone else it runs as that user.
 func TestWhoItRunsAs(t *testing.T) {
 	t.Parallel()
-	closed := filepath.Join(t.TempDir(), "home")
+	closed := filepath.Join(openDir(t), "home")
 	if err := os.Mkdir(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	data := filepath.Join(closed, "data")
-	server := start(t, pglocal.Options{DataDir: data})
+	server := start(t, pglocal.Options{DataDir: data, User: "nobody"})
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", postmasterPID(t, data)))
 	if err != nil {
 		if info, err = os.Stat(filepath.Join(data, "postgres", "cluster", "postmaster.pid")); err != nil {
@@ -298,8 +300,16 @@ func TestWhoItRunsAs(t *testing.T) {
 		}
 	}
 	uid := info.Sys().(*syscall.Stat_t).Uid
-	if isRoot := os.Geteuid() == 0; isRoot == (int(uid) == os.Geteuid()) {
-		t.Errorf("the server runs as uid %d, we as %d", uid, os.Geteuid())
+	want := strconv.Itoa(os.Geteuid())
+	if want == "0" {
+		nobody, err := user.Lookup("nobody")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = nobody.Uid
+	}
+	if got := fmt.Sprint(uid); got != want {
+		t.Errorf("the server runs as uid %s, want %s", got, want)
 	}
 	place, err := filepath.EvalSymlinks(filepath.Join(data, "postgres"))
 	if err != nil {
@@ -424,7 +434,7 @@ func TestForgottenServer(t *testing.T) {
 func TestStopWhenIdle(t *testing.T) {
 	t.Parallel()
 	data := dataDir(t, "data")
-	other := newUser(t, data)
+	other := newProcess(t, data)
 	dsn := other.dsn()
 	server := start(t, pglocal.Options{DataDir: data})
 	watched := func() bool {

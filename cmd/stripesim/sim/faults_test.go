@@ -276,6 +276,7 @@ func TestDropsOnTheWire(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, sim.Options{})
 	u, _ := url.Parse(s.APIURL)
+	form := chargeForm + "&description=" + strings.Repeat("x", 64<<10) // more than a server buffers
 	for end, want := range map[string]error{"fin": io.EOF, "rst": syscall.ECONNRESET} {
 		for _, kind := range []sim.Kind{sim.DropBeforeRead, sim.DropBeforeCommit, sim.CommitThenDrop} {
 			arm(t, s, sim.Fault{Kind: kind, Close: end})
@@ -284,7 +285,7 @@ func TestDropsOnTheWire(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_, err = io.WriteString(conn, "POST /v1/charges HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk_test_1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: "+strconv.Itoa(len(chargeForm))+"\r\n\r\n"+chargeForm)
+			_, err = io.WriteString(conn, "POST /v1/charges HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk_test_1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: "+strconv.Itoa(len(form))+"\r\n\r\n"+form)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -69,6 +69,9 @@ func TestIntentSucceedsOnce(t *testing.T) {
 		if e.PaymentIntent == nil || e.PaymentIntent.ID != pi.ID || e.PaymentIntent.Status != stripe.PaymentIntentStatusSucceeded {
 			t.Errorf("the error does not show the intent: %+v", e.PaymentIntent)
 		}
+		if !strings.Contains(e.Msg, "already succeeded") {
+			t.Errorf("the message does not say that it was paid: %s", e.Msg)
+		}
 	}
 	equal(t, "taken", taken(s), 1)
 }

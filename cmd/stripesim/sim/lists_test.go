@@ -210,6 +210,11 @@ func TestSearchLags(t *testing.T) {
 	s.Advance(61 * time.Second)
 	equal(t, "after the lag", len(search(marker)), 1)
 
+	_, err := c.PaymentIntents.Confirm(pi.ID, confirmParams("declined", "pm_card_chargeCustomerFail"))
+	stripeError(t, err, 402, "card_declined")
+	if _, err := c.PaymentIntents.Update(pi.ID, &stripe.PaymentIntentParams{PaymentMethod: stripe.String("pm_card_visa")}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.PaymentIntents.Confirm(pi.ID, confirmParams("k", "pm_card_visa")); err != nil {
 		t.Fatal(err)
 	}

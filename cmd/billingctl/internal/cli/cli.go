@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/billonce/billonce/domain"
 )
 
 // Exit statuses.
@@ -96,11 +98,25 @@ func report(w io.Writer, err error) int {
 		_, _ = fmt.Fprintln(w, "billingctl: interrupted")
 		return exitFailed
 	}
-	_, _ = fmt.Fprintf(w, "billingctl: %v\n", err)
+	_, _ = fmt.Fprintf(w, "billingctl: %s\n", sentence(err))
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// sentence is an error for people: of input that cannot be accepted, what is
+// wrong with which field is all there is to say.
+func sentence(err error) string {
+	refusal, ok := errors.AsType[*domain.Error](err)
+	if !ok || len(refusal.Fields) == 0 {
+		return err.Error()
+	}
+	faults := make([]string, len(refusal.Fields))
+	for i, f := range refusal.Fields {
+		faults[i] = f.Field + " " + f.Msg
+	}
+	return strings.Join(faults, "; ")
 }
 
 // usageError is a mistake of whoever typed the command.

@@ -24,7 +24,12 @@ type dispatchCommand struct {
 	IdempotencyKey string `help:"Remembered with the command: the same again is answered by the same receipt." placeholder:"KEY"`
 	Wait           string `help:"How long to wait for the bill of a command that charges to be decided." placeholder:"DURATION"`
 
-	Other planned `cmd:"" hidden:"" default:"withargs" passthrough:""`
+	Other words `cmd:"" hidden:"" default:"withargs" passthrough:""`
+}
+
+// words are what follows dispatch and is no command of the registry.
+type words struct {
+	Words []string `arg:"" optional:""`
 }
 
 // offer makes the commands of the registry known.

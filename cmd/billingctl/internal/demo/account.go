@@ -98,15 +98,15 @@ func (d *demo) part(ctx context.Context) error {
 	if !d.Keep {
 		return d.stop(context.WithoutCancel(ctx))
 	}
-	k := kept{API: d.api, Token: d.token, Database: d.dsn, Stripe: d.stand.api, Control: d.stand.control, Logs: d.folder.dir}
-	if err := d.folder.keep(k); err != nil {
+	if err := d.folder.keep(); err != nil {
 		return fmt.Errorf("keep the demo: %w", err)
 	}
+	k := d.addresses()
 	first := d.Customers[0].CustomerID
 	d.say("Everything is left running.\n")
 	d.say("  billingd    %s  (token %s)", k.API, k.Token)
 	d.say("  stripesim   %s, control %s", k.Stripe, k.Control)
-	d.say("  logs        %s\n", k.Logs)
+	d.say("  logs        %s\n", d.folder.dir)
 	d.say("To try:\n")
 	d.say("  export BILLINGCTL_URL=%s BILLINGCTL_TOKEN=%s", k.API, k.Token)
 	d.say("  export DATABASE_URL='%s'", k.Database)

@@ -20,7 +20,8 @@ import (
 //
 //	<base>/lock                     held while folders are made and swept
 //	<base>/run-…/demo.lock          held by the billingctl that runs the demo
-//	<base>/run-…/kept.json          the demo was told to leave everything running
+//	<base>/run-…/demo.json          how its parts are reached
+//	<base>/run-…/kept               the demo was told to leave everything running
 //	<base>/run-…/database/          the embedded PostgreSQL
 //	<base>/run-…/NAME.pid, .lock    process NAME: its number, and the lock it holds
 //	<base>/run-…/NAME.log           what it said
@@ -222,26 +223,30 @@ func (f *folder) removeData(ctx context.Context) error {
 	return errors.Join(err, f.lock.Close())
 }
 
-// kept is what a demo that runs on says of itself.
-type kept struct {
-	API      string `json:"api"`
-	Token    string `json:"token"`
-	Database string `json:"database"`
-	Stripe   string `json:"stripe"`
-	Control  string `json:"control"`
-	Logs     string `json:"logs"`
+// addresses say how the parts of a demo are reached.
+type addresses struct {
+	API       string `json:"api"`
+	Token     string `json:"token"`
+	Database  string `json:"database"`
+	Stripe    string `json:"stripe"`
+	StripeKey string `json:"stripe_key"`
+	Control   string `json:"control"`
 }
 
-func (f *folder) keep(k kept) error {
-	content, err := json.MarshalIndent(k, "", "  ")
+// note writes addresses down.
+func (f *folder) note(a addresses) error {
+	content, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(f.path("kept.json"), append(content, '\n'), 0o600)
+	return os.WriteFile(f.path("demo.json"), append(content, '\n'), 0o600)
 }
 
+// keep marks the folder of a demo that is to run on.
+func (f *folder) keep() error { return os.WriteFile(f.path("kept"), nil, 0o600) }
+
 func (f *folder) isKept() bool {
-	_, err := os.Stat(f.path("kept.json"))
+	_, err := os.Stat(f.path("kept"))
 	return err == nil
 }
 

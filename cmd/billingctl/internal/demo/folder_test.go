@@ -127,7 +127,7 @@ func TestSweepAndStop(t *testing.T) {
 
 	killed, stays, runs := makeFolder(t, base), makeFolder(t, base), makeFolder(t, base)
 	killedPid, staysPid, runsPid := start(killed), start(stays), start(runs)
-	if err := stays.keep(kept{API: "http://127.0.0.1:1"}); err != nil {
+	if err := stays.keep(); err != nil {
 		t.Fatal(err)
 	}
 	die(killed)

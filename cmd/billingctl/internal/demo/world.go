@@ -49,7 +49,7 @@ type world struct {
 
 // open starts the database and the stand-in, whose clock stands at start.
 func (w *world) open(ctx context.Context, start time.Time) (err error) {
-	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.path("database")}); err != nil {
+	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.path("database"), Volatile: true}); err != nil {
 		return err
 	}
 	if w.dsn, err = w.server.EnsureDatabase(ctx, "billonce"); err != nil {
@@ -72,11 +72,11 @@ func (w *world) open(ctx context.Context, start time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	var addresses struct{ API, Control string }
-	if err := json.Unmarshal(content, &addresses); err != nil {
+	var at struct{ API, Control string }
+	if err := json.Unmarshal(content, &at); err != nil {
 		return fmt.Errorf("read %s: %w", ports, err)
 	}
-	w.stand = standIn{api: addresses.API, control: addresses.Control}
+	w.stand = standIn{api: at.API, control: at.Control}
 	return nil
 }
 
@@ -111,6 +111,9 @@ func (w *world) startService(ctx context.Context) (err error) {
 		return err
 	}
 	w.api = "http://" + strings.TrimSpace(string(content))
+	if err := w.folder.note(w.addresses()); err != nil {
+		return err
+	}
 	var reason string
 	err = await(ctx, upWithin, func() (ready bool, err error) {
 		ready, reason, err = w.ready(ctx)
@@ -138,6 +141,10 @@ func (w *world) ready(ctx context.Context) (ready bool, reason string, err error
 		return false, err.Error(), context.Cause(ctx)
 	}
 	return res.StatusCode == http.StatusOK, strings.TrimSpace(string(body)), nil
+}
+
+func (w *world) addresses() addresses {
+	return addresses{API: w.api, Token: w.token, Database: w.dsn, Stripe: w.stand.api, StripeKey: w.stripeKey, Control: w.stand.control}
 }
 
 // client speaks to billingd as it runs now.

@@ -98,6 +98,9 @@ func startOn(t *testing.T, pool *pgxpool.Pool, options ...option) *instance {
 	t.Cleanup(func() {
 		i.stop()
 		store.Close()
+		if t.Failed() {
+			t.Logf("%s logged\n%s", i.url, i.logs)
+		}
 	})
 	return i
 }

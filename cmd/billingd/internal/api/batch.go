@@ -53,13 +53,6 @@ type job struct {
 	answer lineAnswer
 }
 
-func (j *job) fail(err error, x *exchange) {
-	p := *problemOf(err)
-	p.RequestID = x.id
-	j.answer = lineAnswer{Line: j.line, Problem: &p}
-	close(j.done)
-}
-
 func (s *Server) registerBatch() {
 	op := operation("commands-batch", http.MethodPost, "/v1/commands:batch", tagCommands, "Dispatch many commands", access.Dispatch)
 	op.Description = "One JSON object a line: `{\"command\": …, \"key\": …, \"body\": {…}}`, where `key` takes the place of the Idempotency-Key header and may be left out. " +
@@ -132,7 +125,7 @@ func (b *batch) work() {
 			for j := range b.lanes[i] {
 				receipt, err := b.dispatch(j.order)
 				if err != nil {
-					j.fail(err, b.x)
+					b.fail(j, err)
 					continue
 				}
 				j.answer = lineAnswer{Line: j.line, Receipt: &receipt}
@@ -143,12 +136,15 @@ func (b *batch) work() {
 }
 
 func (b *batch) dispatch(o order) (r Receipt, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = b.s.panicked(b.x, v)
-		}
-	}()
+	defer b.recovered(&err)
 	return b.s.dispatch(b.ctx, o)
+}
+
+// recovered makes a panic the answer to its line.
+func (b *batch) recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = b.s.panicked(b.x, v)
+	}
 }
 
 // take gives a line to its lane. It reports false if nothing can follow it.
@@ -160,17 +156,17 @@ func (b *batch) take(number int, line []byte, err error) (more bool) {
 		return false
 	}
 	if err != nil {
-		j.fail(b.s.lineProblem(err), b.x)
+		b.fail(j, b.s.lineProblem(err))
 		return errors.Is(err, errLongLine)
 	}
 	if b.s.isDraining() {
 		p := problem(http.StatusServiceUnavailable, "shutting_down", "the service is stopping; this line and those after it were not read")
-		j.fail(p, b.x)
+		b.fail(j, p)
 		return false
 	}
 	j.order, err = b.prepare(line)
 	if err != nil {
-		j.fail(err, b.x)
+		b.fail(j, err)
 		return true
 	}
 	h := fnv.New32a()
@@ -179,7 +175,8 @@ func (b *batch) take(number int, line []byte, err error) (more bool) {
 	return true
 }
 
-func (b *batch) prepare(line []byte) (order, error) {
+func (b *batch) prepare(line []byte) (o order, err error) {
+	defer b.recovered(&err)
 	l, err := parseLine(line)
 	if err != nil {
 		return order{}, err
@@ -193,6 +190,17 @@ func (b *batch) prepare(line []byte) (order, error) {
 		return order{}, err
 	}
 	return b.s.prepare(spec, l.key, l.body, now, b.x)
+}
+
+// fail answers a line with the problem that err is.
+func (b *batch) fail(j *job, err error) {
+	p := *problemOf(err)
+	p.RequestID = b.x.id
+	if p.cause != nil {
+		b.s.log.Warn("a line of a batch failed", "request_id", p.RequestID, "line", j.line, "code", p.Code, "error", p.cause)
+	}
+	j.answer = lineAnswer{Line: j.line, Problem: &p}
+	close(j.done)
 }
 
 // finish waits for what is under way.

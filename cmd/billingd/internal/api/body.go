@@ -31,20 +31,19 @@ func refusedBody(status int, code, detail string) *Problem {
 	return p
 }
 
-// readBody reads a whole body, counting what really arrives.
+// readBody reads a whole body, counting what really arrives, within the time
+// that ServeHTTP has set.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > s.limits.Body {
 		return nil, s.tooLarge()
 	}
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(s.limits.BodyTime)) // not every writer has one
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.limits.Body))
 	if err != nil {
 		return nil, s.bodyProblem(err)
 	}
 	// The deadline must not outlive the body: it would cut the wait for an
 	// outcome short.
-	_ = control.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has one
 	return body, nil
 }
 

@@ -54,7 +54,7 @@ func (s *Server) commandOperation(spec commands.Spec) huma.Operation {
 		"default": s.problemResponse(),
 	}
 	if spec.Charges {
-		op.Parameters = append(op.Parameters, waitParam("How long to wait for the bill to be decided, such as 10s; at most "+longestWait.String()+"."))
+		op.Parameters = append(op.Parameters, waitParam("How long to wait for the bill to be decided, such as 10s; a minute at most."))
 		op.Responses["200"] = receipt("It is recorded, and the attempt has ended: see `bill`.")
 		op.Responses["202"] = receipt("It is recorded, and the attempt is under way or rests: see `bill`. The same command again tells how it stands then.")
 	}

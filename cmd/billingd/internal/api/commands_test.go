@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 )
@@ -124,80 +121,6 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-// C097: one header key, several bodies.
-func TestIdempotencyKeyHeader(t *testing.T) {
-	t.Parallel()
-	alice := `{"customer_id":"alice","stripe_customer_id":"cus_alice","payment_method_id":"pm_card"}`
-	tokens := "one:read+dispatch:" + hashOf("token-one") + ",two:dispatch:" + hashOf("token-two")
-	i := start(t, tokensOf(t, tokens))
-	one, two := []string{"Authorization", "Bearer token-one"}, []string{"Authorization", "Bearer token-two"}
-	with := func(who []string, key string) []string { return append([]string{"Idempotency-Key", key}, who...) }
-
-	first := i.send("register-customer", alice, with(one, "X")...).receipt(t)
-	if again := i.send("register-customer", " "+strings.ReplaceAll(alice, ",", ", ")+"\n", with(one, "X")...).receipt(t); !again.Replayed || again.Position != first.Position {
-		t.Errorf("the same under X got %+v", again)
-	}
-	before := i.events()
-	for name, a := range map[string]answer{
-		"another body":    i.send("register-customer", strings.ReplaceAll(alice, "alice", "bob"), with(one, "X")...),
-		"another command": i.send("charge-billing", chargeBody("alice", "2026-01", 5000), with(one, "X")...),
-		"another field":   i.send("register-customer", strings.ReplaceAll(alice, "pm_card", "pm_other"), with(one, "X")...),
-	} {
-		if p := a.problem(t); a.status != 409 || p.Code != "key_reused" {
-			t.Errorf("%s got %d %s", name, a.status, a.body)
-		}
-	}
-	if n := i.events(); n != before {
-		t.Errorf("%d facts came of it", n-before)
-	}
-	i.send("register-customer", strings.ReplaceAll(alice, "alice", "bob"), with(two, "X")...).receipt(t) // another caller's X
-
-	// A header that came with a command decided before is remembered, too.
-	if r := i.send("register-customer", alice, with(one, "Y")...).receipt(t); !r.Replayed {
-		t.Errorf("under Y got %+v", r)
-	}
-	if a := i.send("register-customer", strings.ReplaceAll(alice, "alice", "carol"), with(one, "Y")...); a.status != 409 {
-		t.Errorf("another body under Y got %d", a.status)
-	}
-	if a := i.send("register-customer", strings.ReplaceAll(alice, "alice", "carol"), with(one, "Z")...); a.status != 200 {
-		t.Errorf("a new key got %d", a.status)
-	}
-
-	for _, key := range []string{"", " ", strings.Repeat("k", 256), "schlüssel"} {
-		if p := i.send("register-customer", alice, with(one, key)...).problem(t); p.Status != 400 || !p.names("Idempotency-Key") {
-			t.Errorf("the key %q got %d %v", key, p.Status, p.Errors)
-		}
-	}
-	if p := i.send("register-customer", alice, append(with(one, "A"), "Idempotency-Key", "B")...).problem(t); p.Status != 400 || !p.names("Idempotency-Key") {
-		t.Errorf("two keys got %d", p.Status)
-	}
-}
-
-func TestConcurrentUsesOfOneHeaderKey(t *testing.T) {
-	t.Parallel()
-	i := start(t)
-	answers := make([]answer, 24)
-	var sending sync.WaitGroup
-	for n := range answers {
-		sending.Go(func() {
-			customer := fmt.Sprintf("c%d", n%3)
-			answers[n] = i.send("register-customer", fmt.Sprintf(`{"customer_id":%q,"stripe_customer_id":"cus_1","payment_method_id":"pm_1"}`, customer), "Idempotency-Key", "X")
-		})
-	}
-	sending.Wait()
-	winners := map[domain.StreamID]int{}
-	for _, a := range answers {
-		if a.status == 200 {
-			winners[a.receipt(t).Stream]++
-		} else if p := a.problem(t); p.Code != "key_reused" {
-			t.Errorf("got %s", a.body)
-		}
-	}
-	if len(winners) != 1 || i.events() != 1 {
-		t.Errorf("X was used for %v; there are %d facts", winners, i.events())
-	}
-}
-
 // C010: identical commands at once, over three replicas.
 func TestParallelIdenticalCommands(t *testing.T) {
 	t.Parallel()
@@ -277,119 +200,29 @@ func TestCallerHangsUp(t *testing.T) {
 	}
 }
 
-// outcome plays the collector: it starts the attempt and records what came of it.
-func outcome(t *testing.T, d *commands.Dispatcher, customer domain.CustomerID, period string, how func(domain.CustomerID, domain.Period) []domain.Event) {
-	t.Helper()
-	p, err := domain.ParsePeriod(period)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := d.Log()
-	events, err := log.Load(t.Context(), log.Pool(), customer.Stream(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = pgx.BeginFunc(t.Context(), log.Pool(), func(tx pgx.Tx) error {
-		results, err := log.AppendTx(t.Context(), tx, eventstore.Batch{
-			Stream: customer.Stream(), Head: events[len(events)-1].Head(), Command: "test", Events: how(customer, p),
-		})
-		if err == nil {
-			err = results[0].Err
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.Committed(1 << eventstore.PartitionOfStream(customer.Stream()))
-}
-
-func paid(attempt int) func(domain.CustomerID, domain.Period) []domain.Event {
-	return func(c domain.CustomerID, p domain.Period) []domain.Event {
-		return []domain.Event{
-			domain.ChargeAttemptStarted{CustomerID: c, BillingPeriod: p, Attempt: attempt, Start: 1},
-			domain.CustomerBilled{CustomerID: c, BillingPeriod: p, Attempt: attempt, ChargeID: "ch_1", IntentID: "pi_1", Money: domain.Money{Minor: 5000, Currency: "usd"}},
-		}
-	}
-}
-
-func declined(attempt int) func(domain.CustomerID, domain.Period) []domain.Event {
-	return func(c domain.CustomerID, p domain.Period) []domain.Event {
-		return []domain.Event{
-			domain.ChargeAttemptStarted{CustomerID: c, BillingPeriod: p, Attempt: attempt, Start: 1},
-			domain.ChargeDeclined{CustomerID: c, BillingPeriod: p, Attempt: attempt, ChargeID: "ch_0", Code: "card_declined"},
-		}
-	}
-}
-
-func TestWaitForTheBill(t *testing.T) {
+// A command that cannot be decided in time says so, and may be sent again.
+func TestDispatchHasATimeLimit(t *testing.T) {
 	t.Parallel()
-	i := start(t)
-	other := startOn(t, i.pool) // a replica whose commits ring no bell here
+	i := start(t, limited(Limits{Dispatch: 400 * time.Millisecond}))
 	i.register("alice")
-	for _, c := range []struct {
-		name   string
-		period string
-		by     *instance
-		how    func(domain.CustomerID, domain.Period) []domain.Event
-		status domain.BillStatus
-		charge string
-	}{
-		{"paid here", "2026-01", i, paid(1), domain.BillPaid, "ch_1"},
-		{"paid by another replica", "2026-02", other, paid(1), domain.BillPaid, "ch_1"},
-		{"declined", "2026-03", i, declined(1), domain.BillDeclined, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			body := chargeBody("alice", c.period, 5000)
-			a := i.send("charge-billing", body)
-			if r := a.receipt(t); a.status != http.StatusAccepted || r.Bill.Status != domain.BillRequested {
-				t.Fatalf("without wait got %d %s", a.status, a.body)
-			}
-			waited := make(chan answer, 1)
-			go func() {
-				waited <- i.do(i.request(http.MethodPost, "/v1/commands/charge-billing?wait=20s", body))
-			}()
-			begun := time.Now()
-			outcome(t, c.by.dispatcher, "alice", c.period, c.how)
-			a = <-waited
-			if r := a.receipt(t); a.status != 200 || !r.Replayed || r.Bill.Status != c.status || r.Bill.ChargeID != c.charge || r.Bill.Attempt != 1 {
-				t.Errorf("got %d %s", a.status, a.body)
-			}
-			if took := time.Since(begun); took > 10*time.Second {
-				t.Errorf("it took %s", took)
-			}
-			if a := i.send("charge-billing", body); a.status != 200 {
-				t.Errorf("later the same got %d", a.status)
-			}
-		})
+	tx, err := i.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	a := i.send("retry-charge", `{"customer_id":"alice","billing_period":"2026-03","attempt":2}`)
-	if r := a.receipt(t); a.status != http.StatusAccepted || r.Bill.Attempt != 2 || r.Bill.Status != domain.BillRequested {
-		t.Errorf("the retry got %d %s", a.status, a.body)
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if err := eventstore.LockPartitions(t.Context(), tx, "customer/alice"); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestWaitEndsInTime(t *testing.T) {
-	t.Parallel()
-	i := start(t)
-	i.register("alice")
-	begun := time.Now()
-	a := i.do(i.request(http.MethodPost, "/v1/commands/charge-billing?wait=300ms", chargeBody("alice", "2026-11", 5000)))
-	if r := a.receipt(t); a.status != http.StatusAccepted || r.Bill.Status != domain.BillRequested {
+	a := i.send("charge-billing", chargeBody("alice", "2026-11", 5000))
+	if p := a.problem(t); a.status != 503 || p.Code != "outcome_unknown" && p.Code != "try_again" || a.header.Get("Retry-After") == "" {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
-	if took := time.Since(begun); took < 300*time.Millisecond {
-		t.Errorf("it waited %s only", took)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	for _, wait := range []string{"61s", "-1s", "10", "soon", "1h", ""} {
-		a := i.do(i.request(http.MethodPost, "/v1/commands/charge-billing?wait="+wait, chargeBody("alice", "2026-11", 5000)))
-		if p := a.problem(t); p.Status != 400 || !p.names("wait") {
-			t.Errorf("wait=%s got %s", wait, a.body)
-		}
-	}
-	a = i.do(i.request(http.MethodPost, "/v1/commands/register-customer?wait=1s", `{}`))
-	if p := a.problem(t); p.Status != 400 || !p.names("wait") {
-		t.Errorf("a command that charges nothing took wait: %s", a.body)
+	eventually(t, "the same again is recorded", func() bool { return i.send("charge-billing", chargeBody("alice", "2026-11", 5000)).status == 202 })
+	if n := i.events(); n != 2 {
+		t.Errorf("there are %d facts, want 2", n)
 	}
 }
 

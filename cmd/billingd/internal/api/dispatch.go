@@ -153,7 +153,7 @@ func (s *Server) awaitBill(ctx context.Context, o order, wait time.Duration) (Bi
 // note keeps what a command came to for the request's log line.
 func (x *exchange) note(o order, r Receipt) {
 	x.command, x.key = o.spec.Name, o.request.Key()
-	if r.Replayed {
-		x.attrs = append(x.attrs, slog.Bool("replayed", true))
+	if r.Stream != "" {
+		x.attrs = append(x.attrs, slog.String("stream", string(r.Stream)), slog.String("position", r.Position.String()), slog.Bool("replayed", r.Replayed))
 	}
 }

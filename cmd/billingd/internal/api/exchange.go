@@ -66,6 +66,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer.Header().Set("X-Request-Id", x.id)
 	answer.Header().Set("X-Content-Type-Options", "nosniff")
 	answer.Header().Set("Cache-Control", "no-store")
+	answer.arm()
+	if r.ContentLength != 0 {
+		// Also for whoever does not read the body: net/http reads on to its end.
+		_ = answer.control.SetReadDeadline(begun.Add(s.limits.BodyTime))
+	}
 	s.metrics.inFlight.Inc()
 	defer func() {
 		s.metrics.inFlight.Dec()

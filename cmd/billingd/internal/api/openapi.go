@@ -11,9 +11,10 @@ import (
 	"github.com/billonce/billonce/domain"
 )
 
-// huma makes its errors by these two functions, which are the library's way to
-// let a program have its own shape of them. A process has one API, this one.
+// huma is set up by package variables: by these two functions it makes its
+// errors. A process has one API, this one.
 func init() {
+	huma.DefaultArrayNullable = false // our lists are empty where there is nothing
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		return humaProblem(status, msg, errs)
 	}
@@ -54,7 +55,7 @@ func humaProblem(status int, msg string, errs []error) *Problem {
 
 // newHuma makes the part of the API that documents itself.
 func newHuma(mux *router, version string) huma.API {
-	return humago.New(mux, huma.Config{
+	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
@@ -80,7 +81,9 @@ func newHuma(mux *router, version string) huma.API {
 		},
 		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat: "application/json",
-	})
+	}
+	config.AllowAdditionalPropertiesByDefault = true // an answer may have more to say one day
+	return humago.New(mux, config)
 }
 
 const (

@@ -227,8 +227,10 @@ func (c *check) stripeKey() Secret {
 		c.bad(name, "is set but blank")
 	case !keyShape.MatchString(key):
 		c.bad(name, "must begin with vk_, sk_ or rk_, and hold letters, digits and _ alone")
+	default:
+		return NewSecret(key)
 	}
-	return NewSecret(key)
+	return Secret{}
 }
 
 func (c *check) clock(name, value string, key Secret) string {

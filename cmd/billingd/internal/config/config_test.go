@@ -88,7 +88,7 @@ func TestEachFault(t *testing.T) {
 		"STRIPE_API_KEY":         {"", " ", "hunter2", "pk_test_1", "sk_test_1 ", "sk_test_\n1"},
 		"STRIPE_WEBHOOK_SECRET":  {"", " "},
 		"BILLING_LISTEN":         {"", " ", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", ":8080", "0.0.0.0:8080", "10.0.0.1:80", "[::]:80", "billing:80"},
-		"BILLING_TOKENS":         {"", " ", "hunter2", "ci:read:hunter2", ","},
+		"BILLING_TOKENS":         {"", " ", "hunter2", "ci:read:hunter2"},
 		"BILLING_ENVIRONMENT":    {"", "Production", "a b", "-x"},
 		"BILLING_DATA_DIR":       {"", " "},
 		"BILLING_PORT_FILE":      {"", " "},
