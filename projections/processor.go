@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"time"
 
 	"github.com/billonce/billonce/eventstore/tracking"
 )
@@ -13,6 +14,10 @@ const (
 	pagePartitions = 64
 )
 
+// pace gathers what comes in while a month is being charged into at most fifty
+// commits a second. A lone fact is folded at once.
+const pace = 20 * time.Millisecond
+
 // Processor is the projection as a tracking processor: pure, so that it may be
 // reset and replayed at any time.
 func (p Projection) Processor() tracking.Processor {
@@ -22,6 +27,7 @@ func (p Projection) Processor() tracking.Processor {
 		Events:     p.Events,
 		PageSize:   pageSize,
 		Partitions: pagePartitions,
+		Pace:       pace,
 		Handler:    tracking.HandlerFunc(func(ctx context.Context, page *tracking.Page) error { return p.Fold(ctx, page.Tx, page.Events) }),
 		Reset:      p.Reset,
 	}

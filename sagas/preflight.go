@@ -26,7 +26,7 @@ func Preflight(wake func()) tracking.Processor {
 			domain.ChargeRequested{}.EventName(), domain.CustomerBilled{}.EventName(), domain.SubscriptionResumed{}.EventName(),
 			domain.BillClosing{}.EventName(), domain.BillSettled{}.EventName(), domain.BillWrittenOff{}.EventName(), domain.ChargeVoided{}.EventName(),
 		},
-		PageSize: preflightPage, Partitions: eventstore.Partitions,
+		PageSize: preflightPage, Partitions: eventstore.Partitions, Pace: sagaPace,
 		Handler:     tracking.HandlerFunc(preflight),
 		AfterCommit: func(*tracking.Page) { wake() },
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,7 +39,7 @@ type Saga[S any] struct {
 func (s Saga[S]) Processor(d *commands.Dispatcher) tracking.Processor {
 	return tracking.Processor{
 		Name: s.Name, Kind: tracking.Effectful, Start: tracking.Beginning, Events: s.Events,
-		PageSize: sagaPage, Partitions: eventstore.Partitions,
+		PageSize: sagaPage, Partitions: eventstore.Partitions, Pace: sagaPace,
 		Handler: tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error { return s.handle(ctx, d, p) }),
 	}
 }
@@ -46,6 +47,9 @@ func (s Saga[S]) Processor(d *commands.Dispatcher) tracking.Processor {
 // sagaPage is small: a page holds the append locks of its partitions until it
 // commits.
 const sagaPage = 64
+
+// sagaPace lets what arrives within a few milliseconds share a commit.
+const sagaPace = 5 * time.Millisecond
 
 // instance is a row of sagas.
 type instance[S any] struct {

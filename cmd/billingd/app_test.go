@@ -47,6 +47,12 @@ type replica struct {
 
 func (h *house) start(change func(*config.Config)) *replica {
 	h.t.Helper()
+	return h.startApp(change, nil)
+}
+
+// startApp also hands out the program itself.
+func (h *house) startApp(change func(*config.Config), opened func(*App)) *replica {
+	h.t.Helper()
 	settings := config.Config{
 		DatabaseURL: config.NewSecret(h.dsn), DBPool: 8, Listen: "127.0.0.1:0", Grace: 10 * time.Second,
 		Environment: "test", StripeBase: h.stripe.APIURL, StripeKey: config.NewSecret("sk_test_house"),
@@ -63,6 +69,9 @@ func (h *house) start(change func(*config.Config)) *replica {
 	app, err := Open(h.t.Context(), settings, slog.New(slog.NewTextHandler(out, nil)))
 	if err != nil {
 		h.t.Fatalf("open: %v", err)
+	}
+	if opened != nil {
+		opened(app)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

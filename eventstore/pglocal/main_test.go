@@ -194,7 +194,7 @@ func dataDir(t *testing.T, name string) string {
 // openDir is a folder that every user of the machine can enter.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(root, "")
+	dir, err := os.MkdirTemp(root, "") //nolint:usetesting // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}

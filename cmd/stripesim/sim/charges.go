@@ -62,7 +62,7 @@ var chargeExpansions = []string{"customer", "payment_intent"}
 
 var createChargeShapes = shapes{
 	"amount": integer, "currency": text, "customer": text, "source": text, "description": clearable,
-	"metadata": hash, "capture": boolean, "receipt_email": clearable, "statement_descriptor": clearable,
+	"metadata": hash, "receipt_email": clearable, "statement_descriptor": clearable,
 	"statement_descriptor_suffix": clearable, "transfer_group": clearable, "expand": list,
 }
 
@@ -102,12 +102,7 @@ func createCharge(t *tx) response {
 
 	outcome, code := t.behaviourOf(m, customer).decide(t.attemptsOf(customer, m)+1, t.now)
 	switch outcome {
-	case approved:
-		ch.Status = succeeded
-		if !c.has("capture") || c.flag("capture") {
-			ch.Captured, ch.Taken = true, ch.Amount
-		}
-	case processing: // a legacy card charge has no such state
+	case approved, processing: // a legacy card charge is never in between
 		ch.Status, ch.Captured, ch.Taken = succeeded, true, ch.Amount
 	default:
 		e := decline(code)

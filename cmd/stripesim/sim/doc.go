@@ -27,19 +27,20 @@
 //
 //	sim.go        the Sim as a value, its options and its methods for tests
 //	server.go     listeners, start and stop
-//	serve.go      the layers
+//	serve.go      the layers              auth.go      the first of them
 //	route.go      which requests exist
 //	params.go     form decoding, typed parameters, the fingerprint
 //	keys.go       the key store
-//	intents.go    PaymentIntents        attempt.go   what a confirm does
-//	charges.go    Charges               refunds.go   Refunds
-//	customers.go  Customers             methods.go   PaymentMethods
+//	intents.go    PaymentIntents          intent_end.go  their cancel and capture
+//	attempt.go    what a confirm does
+//	charges.go    Charges                 refunds.go   Refunds
+//	customers.go  Customers               methods.go   PaymentMethods
 //	cards.go      test cards, decline codes
 //	currency.go   currencies, exponents, limits
 //	shelf.go      objects in order; lists and cursors
 //	search.go     search and its lag
 //	later.go      what happens at a later time: processing, rolled-forward 500s
-//	faults.go     faults and which request meets them
+//	faults.go     faults                  script.go    which request meets them
 //	wire.go       answering, or failing to
 //	tx.go         one request's change of state
 //	journal.go    the durable file        restore.go   reading it back
@@ -130,6 +131,8 @@
 //   - Only the routes of route.go. No SetupIntents, events, webhooks, balance
 //     transactions, disputes; no update of charges, customers, refunds.
 //     Other routes get Stripe's 404 for an unknown URL.
+//   - Legacy charges are always captured, and succeed at once with a
+//     pm_sim_processing_ method.
 //   - Refunds succeed at once. A cancelled authorisation is shown as a charge
 //     that is refunded in full, without a refund object.
 //   - Limits per customer and per endpoint, and the thousand updates an hour

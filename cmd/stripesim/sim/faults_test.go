@@ -233,10 +233,7 @@ func TestObjectLockIsWaitedFor(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the slow one is at work", func() bool {
-		found, _ := s.RequestsWhere(sim.RequestFilter{Key: "slow"})
-		return len(found) == 1
-	})
+	atWork(t, s, "slow")
 	_, err := c.PaymentIntents.Confirm(pi.ID, confirmParams("fast", "pm_card_visa"))
 	stripeError(t, err, 400, "payment_intent_unexpected_state")
 	wg.Wait()
@@ -478,7 +475,7 @@ func TestResetDropsWhatIsUnderWay(t *testing.T) {
 			t.Error("answered across a reset")
 		}
 	})
-	eventually(t, "the request is at work", func() bool { return len(s.Requests()) == 1 })
+	atWork(t, s, "k")
 	if err := s.Reset(); err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,8 @@ func TestRestart(t *testing.T) {
 	arm(t, s, sim.Fault{Kind: sim.Error500RolledForward, Match: sim.Match{Key: "forward"}, Delay: 3 * time.Hour})
 	_, err := c.PaymentIntents.Confirm(forward.ID, confirmParams("forward", "pm_card_visa"))
 	stripeError(t, err, 500, "")
+	arm(t, s, sim.Fault{Kind: sim.Error500RolledForward, Match: sim.Match{Key: "forward-legacy"}, Delay: 3 * time.Hour})
+	equal(t, "legacy charge to roll forward", post(t, s, "/v1/charges", "forward-legacy", chargeForm).status, 500)
 	customer, err := c.Customers.New(&stripe.CustomerParams{Name: stripe.String("Ann"), PaymentMethod: stripe.String("pm_card_visa")})
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +90,7 @@ func TestRestart(t *testing.T) {
 		}
 		equal(t, "status of what was to happen", pi.Status, stripe.PaymentIntentStatusSucceeded)
 	}
+	equal(t, "rolled forward", len(s.LedgerWhere(sim.LedgerFilter{Key: "forward-legacy"})), 1)
 	n := len(s.Ledger())
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

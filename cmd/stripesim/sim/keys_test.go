@@ -161,10 +161,7 @@ func TestKeyInProgressConflicts(t *testing.T) {
 			t.Errorf("the first: %v", err)
 		}
 	})
-	eventually(t, "the first request has arrived", func() bool {
-		found, _ := s.RequestsWhere(sim.RequestFilter{Key: "k"})
-		return len(found) == 1
-	})
+	atWork(t, s, "k")
 	asked := time.Now()
 	_, err := c.PaymentIntents.Confirm(pi.ID, confirmParams("k", "pm_card_visa"))
 	stripeError(t, err, 409, "idempotency_key_in_use")

@@ -117,6 +117,16 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
+// atWork waits until the request with the key executes: it holds its key, and its
+// object's lock if it is to be delayed.
+func atWork(t testing.TB, s *sim.Server, key string) {
+	t.Helper()
+	eventually(t, key+" is at work", func() bool {
+		state, ok := s.Key(key)
+		return ok && !state.Finished
+	})
+}
+
 func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {

@@ -94,6 +94,13 @@ func (b *Bar) Set(done int) {
 // Add says that n more steps are done.
 func (b *Bar) Add(n int) { b.Set(b.done + n) }
 
+// Clear makes room for something else to be printed; Set shows the bar again.
+func (b *Bar) Clear() {
+	if b != nil && b.bar != nil {
+		_ = b.bar.Clear()
+	}
+}
+
 // End shows where it has come to, for good.
 func (b *Bar) End() {
 	if b.bar != nil {

@@ -77,9 +77,9 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err := d.stand.setClock(ctx, due); err != nil {
 		return 0, err
 	}
-	bar := d.Progress.Start("  charging "+period, "customers", len(d.Customers))
-	err = d.until(ctx, bar, len(d.Customers))
-	bar.End()
+	end := d.showProgress("  charging " + period)
+	err = d.until(ctx, len(d.Customers))
+	end()
 	if err != nil {
 		return 0, fmt.Errorf("charge %s: %w", period, err)
 	}

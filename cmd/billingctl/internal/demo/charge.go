@@ -25,11 +25,10 @@ const ledgerEvery = 25 * time.Millisecond
 
 // charge lets the month be billed, with the kill in the middle.
 func (d *demo) charge(ctx context.Context) error {
-	bar := d.Progress.Start("  charging", "customers", len(d.Customers))
-	defer bar.End()
+	defer d.showProgress("  charging")()
 	if !d.NoKill {
 		for at := killAt; !d.kill.done && at < 100; at += killAgain {
-			if err := d.until(ctx, bar, len(d.Customers)*at/100); err != nil {
+			if err := d.until(ctx, len(d.Customers)*at/100); err != nil {
 				return err
 			}
 			if err := d.killService(ctx); err != nil {
@@ -44,7 +43,7 @@ func (d *demo) charge(ctx context.Context) error {
 			}
 		}
 	}
-	if err := d.until(ctx, bar, len(d.Customers)); err != nil {
+	if err := d.until(ctx, len(d.Customers)); err != nil {
 		if errors.Is(err, errTooLong) {
 			return nil // the account will tell who is missing
 		}
@@ -59,15 +58,25 @@ func (d *demo) charge(ctx context.Context) error {
 	return nil
 }
 
+// showProgress shows how many customers are charged until the returned function
+// is called.
+func (d *demo) showProgress(label string) (end func()) {
+	d.bar = d.Progress.Start(label, "customers", len(d.Customers))
+	return func() {
+		d.bar.End()
+		d.bar = nil
+	}
+}
+
 // until follows the ledger until so many customers are charged.
-func (d *demo) until(ctx context.Context, bar *console.Bar, customers int) error {
+func (d *demo) until(ctx context.Context, customers int) error {
 	moved := time.Now()
 	for len(d.ledger.charged) < customers {
 		more, err := d.ledger.read(ctx)
 		if err != nil {
 			return err
 		}
-		bar.Set(len(d.ledger.charged))
+		d.bar.Set(len(d.ledger.charged))
 		if more {
 			moved = time.Now()
 		}

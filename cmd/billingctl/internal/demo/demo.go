@@ -49,6 +49,7 @@ type demo struct {
 	world
 	service *client.Client
 	ledger  *ledgerReader
+	bar     *console.Bar // under way; nil if there is none
 	kill    killing
 }
 
@@ -129,6 +130,7 @@ func (d *demo) clearUp(ctx context.Context, err error) error {
 
 // say prints a line of the story.
 func (d *demo) say(format string, args ...any) {
+	d.bar.Clear()
 	_, _ = fmt.Fprintf(d.Out, format+"\n", args...) // whoever listens may be gone; the demo goes on
 }
 

@@ -35,9 +35,12 @@ func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 // Base is the folder of all demos of this user.
 func Base() (string, error) {
 	if cache, err := os.UserCacheDir(); err == nil {
-		return filepath.Join(cache, "billonce", "demo"), nil
+		dir := filepath.Join(cache, "billonce", "demo")
+		if os.MkdirAll(dir, 0o700) == nil {
+			return dir, nil
+		}
 	}
-	// No home: a folder that nobody else may have made before us.
+	// No home of one's own: a folder that nobody else may have made before us.
 	dir := filepath.Join(os.TempDir(), "billonce-demo-"+strconv.Itoa(os.Geteuid()))
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("make a folder for the demo: %w", err)

@@ -49,7 +49,7 @@ type world struct {
 
 // open starts the database and the stand-in, whose clock stands at start.
 func (w *world) open(ctx context.Context, start time.Time) (err error) {
-	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.path("database"), Volatile: true}); err != nil {
+	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.path("database")}); err != nil {
 		return err
 	}
 	if w.dsn, err = w.server.EnsureDatabase(ctx, "billonce"); err != nil {

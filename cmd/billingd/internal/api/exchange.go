@@ -100,7 +100,7 @@ func (s *Server) finish(x *exchange, answer *response, r *http.Request, took tim
 
 	attrs := []slog.Attr{
 		slog.String("method", methodLabel(r.Method)), slog.String("route", route), slog.Int("status", answer.status),
-		slog.Duration("duration", took), slog.String("request_id", x.id), slog.String("actor", x.caller.Name),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000), slog.String("request_id", x.id), slog.String("actor", x.caller.Name),
 	}
 	if x.command != "" {
 		attrs = append(attrs, slog.String("command", x.command), slog.String("key", string(x.key)))
@@ -108,11 +108,13 @@ func (s *Server) finish(x *exchange, answer *response, r *http.Request, took tim
 	level := slog.LevelInfo
 	if p := x.problem; p != nil {
 		attrs = append(attrs, slog.String("code", p.Code))
-		if p.Status >= http.StatusInternalServerError && p.Code != "shutting_down" {
-			level = slog.LevelWarn
-		}
-		if p.cause != nil && !errors.Is(p.cause, context.Canceled) {
+		switch {
+		case errors.Is(p.cause, context.Canceled): // the caller's own doing
+		case p.cause != nil:
 			attrs = append(attrs, slog.Any("error", p.cause))
+			level = slog.LevelWarn
+		case p.Status == http.StatusInternalServerError, p.Status == http.StatusGatewayTimeout:
+			level = slog.LevelWarn
 		}
 	}
 	s.log.LogAttrs(r.Context(), level, "request", append(attrs, x.attrs...)...)
