@@ -99,10 +99,14 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	for _, p := range projections.All() {
 		a.processors = append(a.processors, p.Processor())
 	}
+	running := make([]string, len(a.processors))
+	for i, p := range a.processors {
+		running[i] = p.Name
+	}
 	registerMetrics(registry, a.collector, a.store)
 
 	a.api, err = api.New(api.Deps{
-		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Clock: clock.Now,
+		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
 		Ready: []api.Check{{Name: "look", Run: func(context.Context) error {
 			if !a.collector.Look().Completed() {
 				return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
