@@ -103,8 +103,19 @@ func (u *Unit) Dispatch(ctx context.Context, meta eventstore.Meta, reqs ...Reque
 	return u.DispatchEach(ctx, reqs, func(int) eventstore.Meta { return meta })
 }
 
+// DispatchNew is Dispatch for commands whose keys are believed to be new. It
+// saves a round trip under the locks; if a key was seen after all, the error
+// is eventstore.ErrRaced and the caller dispatches again, with Dispatch.
+func (u *Unit) DispatchNew(ctx context.Context, meta eventstore.Meta, reqs ...Request) ([]Reply, error) {
+	return u.dispatch(ctx, reqs, func(int) eventstore.Meta { return meta }, false)
+}
+
 // DispatchEach is Dispatch with metadata of its own for each command.
 func (u *Unit) DispatchEach(ctx context.Context, reqs []Request, meta func(i int) eventstore.Meta) ([]Reply, error) {
+	return u.dispatch(ctx, reqs, meta, true)
+}
+
+func (u *Unit) dispatch(ctx context.Context, reqs []Request, meta func(i int) eventstore.Meta, lookUp bool) ([]Reply, error) {
 	replies := make([]Reply, len(reqs))
 	prints := make([][]byte, len(reqs))
 	for i, req := range reqs {
@@ -117,9 +128,12 @@ func (u *Unit) DispatchEach(ctx context.Context, reqs []Request, meta func(i int
 		}
 		prints[i] = print
 	}
-	seen, err := u.receipts(ctx, reqs, prints)
-	if err != nil {
-		return nil, err
+	var seen map[domain.Key]seenKey
+	if lookUp {
+		var err error
+		if seen, err = u.receipts(ctx, reqs, prints); err != nil {
+			return nil, err
+		}
 	}
 	var batches []eventstore.Batch
 	var owner []int

@@ -126,7 +126,7 @@ func (in *insertion) InsertQuery(_ string, msgs message.Messages) (wsql.Query, e
 		b, e := &in.batches[0], &in.events[0]
 		return wsql.Query{Query: oneSQL, Args: []any{
 			e.Partition, string(b.Key), b.Command, b.Fingerprint, string(b.Stream), int32(b.Head.Version),
-			e.EventID, e.Type, e.SchemaVersion, e.SequenceKey, string(msgs[0].Payload), string(e.Metadata), e.Digest,
+			[16]byte(e.EventID), e.Type, e.SchemaVersion, e.SequenceKey, string(msgs[0].Payload), string(e.Metadata), e.Digest,
 		}}, nil
 	}
 	q := wsql.Query{Query: manySQL, Args: append(in.batchColumns(), in.eventColumns(msgs)...)}

@@ -160,7 +160,7 @@ func (s *Store) collect(rows pgx.Rows) ([]Recorded, error) {
 	for rows.Next() {
 		var r Recorded
 		var key, payload, metadata, stream string
-		if err := rows.Scan(&r.Partition, &r.Position, &r.EventID, &stream, &r.Version, &r.Type, &r.SchemaVersion, &r.SequenceKey,
+		if err := rows.Scan(&r.Partition, &r.Position, (*[16]byte)(&r.EventID), &stream, &r.Version, &r.Type, &r.SchemaVersion, &r.SequenceKey,
 			&payload, &metadata, &key, &r.Digest, &r.RecordedAt); err != nil {
 			return nil, err
 		}

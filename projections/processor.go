@@ -16,7 +16,7 @@ const (
 
 // pace gathers what comes in while a month is being charged into at most fifty
 // commits a second. A lone fact is folded at once.
-const pace = 20 * time.Millisecond
+const pace = 200 * time.Millisecond
 
 // Processor is the projection as a tracking processor: pure, so that it may be
 // reset and replayed at any time.

@@ -111,9 +111,11 @@ func (b *book) gather(first *entry) []*entry {
 // pass, each by itself, so that one bad bill harms no other.
 func (b *book) group(ctx context.Context, group []*entry) {
 	wait := 20 * time.Millisecond
-	for {
-		answers, err := b.tryGroup(ctx, group)
+	for careful := false; ; {
+		answers, err := b.tryGroup(ctx, group, careful)
 		switch {
+		case errors.Is(err, eventstore.ErrRaced) && !careful:
+			careful = true // an outcome was written before: by another road, or by a commit whose answer was lost
 		case err == nil:
 			b.commits.Add(1)
 			for i, e := range group {
@@ -141,11 +143,11 @@ func (b *book) group(ctx context.Context, group []*entry) {
 	}
 }
 
-func (b *book) tryGroup(ctx context.Context, group []*entry) ([]answer, error) {
+func (b *book) tryGroup(ctx context.Context, group []*entry, careful bool) ([]answer, error) {
 	var answers []answer
 	var unit *commands.Unit
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) (err error) {
-		answers, unit, err = b.writeIn(ctx, tx, group)
+		answers, unit, err = b.writeIn(ctx, tx, group, careful)
 		return err
 	})
 	if err != nil {
@@ -155,7 +157,7 @@ func (b *book) tryGroup(ctx context.Context, group []*entry) ([]answer, error) {
 	return answers, nil
 }
 
-func (b *book) writeIn(ctx context.Context, tx pgx.Tx, group []*entry) ([]answer, *commands.Unit, error) {
+func (b *book) writeIn(ctx context.Context, tx pgx.Tx, group []*entry, careful bool) ([]answer, *commands.Unit, error) {
 	bills := make([]bill, 0, len(group))
 	for _, e := range group {
 		if !slices.Contains(bills, e.bill) {
@@ -198,7 +200,11 @@ func (b *book) writeIn(ctx context.Context, tx pgx.Tx, group []*entry) ([]answer
 			requests, deciding = append(requests, *req), append(deciding, i)
 		}
 	}
-	replies, err := unit.Dispatch(ctx, b.meta, requests...)
+	dispatch := unit.DispatchNew
+	if careful {
+		dispatch = unit.Dispatch
+	}
+	replies, err := dispatch(ctx, b.meta, requests...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -298,6 +298,9 @@ func (c *Collector) record(ctx context.Context, j *job, o domain.Outcome) error 
 		if start == 0 {
 			start = b.Start
 		}
+		if o.Class == domain.Unknown && b.Status == domain.BillUnknown && b.Attempt == j.r.attempt && b.Start == start {
+			return nil // said before; the row rests a little longer
+		}
 		req := commands.Of(commands.NewRecordChargeOutcome(j.r.customer, j.r.period, j.r.attempt, start, o))
 		return &req
 	}

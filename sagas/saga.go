@@ -48,8 +48,8 @@ func (s Saga[S]) Processor(d *commands.Dispatcher) tracking.Processor {
 // commits.
 const sagaPage = 64
 
-// sagaPace lets what arrives within a few milliseconds share a commit.
-const sagaPace = 5 * time.Millisecond
+// sagaPace lets what arrives in a burst share commits: a page begins at once, the next one this much later.
+const sagaPace = 50 * time.Millisecond
 
 // instance is a row of sagas.
 type instance[S any] struct {

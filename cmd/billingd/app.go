@@ -94,7 +94,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		return nil, err
 	}
 	a.scanner = sagas.NewDueScanner(dispatcher, clock, min(dueEvery, settings.Poll), log)
-	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Poll: settings.Poll, Registry: registry})
+	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
 	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher)}
 	for _, p := range projections.All() {
 		a.processors = append(a.processors, p.Processor())
@@ -162,6 +162,8 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 		"tcp_keepalives_idle":                 "10",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
+		// Statements over arrays look cheaper to plan anew each time than they are.
+		"plan_cache_mode": "force_generic_plan",
 	} {
 		if _, set := config.ConnConfig.RuntimeParams[name]; !set {
 			config.ConnConfig.RuntimeParams[name] = value

@@ -22,7 +22,7 @@ import (
 // house is the whole program, as often as a test wants it, over one database
 // and one stand-in for Stripe.
 type house struct {
-	t      *testing.T
+	t      testing.TB
 	dsn    string
 	stripe *sim.Server
 }
@@ -280,9 +280,14 @@ func join(path string) string {
 	return "?"
 }
 
-func await(t *testing.T, what string, met func() bool, seen ...func() string) {
+func await(t testing.TB, what string, met func() bool, seen ...func() string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !met(); time.Sleep(5 * time.Millisecond) {
+	awaitFor(t, 20*time.Second, what, met, seen...)
+}
+
+func awaitFor(t testing.TB, limit time.Duration, what string, met func() bool, seen ...func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !met(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			for _, s := range seen {
 				what += "\nlast seen: " + s()

@@ -225,3 +225,12 @@ func TestCountRows(t *testing.T) {
 		}
 	}
 }
+
+func TestQuoted(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{"bin/billingctl": "bin/billingctl", "/a b/c": "'/a b/c'", "it's $HOME": `'it'\''s $HOME'`} {
+		if got := quoted(word); got != want {
+			t.Errorf("%s is quoted as %s, want %s", word, got, want)
+		}
+	}
+}

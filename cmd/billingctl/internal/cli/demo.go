@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/demo"
 )
@@ -57,6 +59,11 @@ func (d demoCommand) Run(s *session) error {
 	if o.BinDir, err = d.binDir(); err != nil {
 		return err
 	}
+	o.Command = quoted(os.Args[0])
+	o.StopWith = o.Command + " demo --stop"
+	if d.Dir != "" {
+		o.StopWith += " --dir " + quoted(o.Base)
+	}
 	if o.Customers, err = demo.First(s.customers, d.Customers); err != nil {
 		return err
 	}
@@ -69,6 +76,16 @@ func (d demoCommand) Run(s *session) error {
 		return errReported
 	}
 	return err
+}
+
+// quoted is a word as a shell takes it for one.
+func quoted(word string) string {
+	if strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("/._-+=:,@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
 }
 
 func (d demoCommand) stop(s *session, base string) error {

@@ -56,17 +56,14 @@ func (p *Problem) Error() string {
 	if p.Code == "" {
 		return fmt.Sprintf("the answer has status %d and no reason", p.Status)
 	}
-	s := p.Code
-	if len(p.Errors) == 0 {
-		s += ": " + p.Detail
+	what := []string{p.Detail}
+	if len(p.Errors) > 0 {
+		what = nil
 	}
-	for i, f := range p.Errors {
-		separator := "; "
-		if i == 0 {
-			separator = ": "
-		}
-		s += separator + f.Field + " " + f.Message
+	for _, f := range p.Errors {
+		what = append(what, f.Field+" "+f.Message)
 	}
+	s := p.Code + ": " + strings.Join(what, "; ")
 	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
 		s += " (request " + p.RequestID + ")"
 	}

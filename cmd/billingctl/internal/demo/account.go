@@ -13,7 +13,7 @@ const shownFindings = 10
 
 // account asks both sides what happened, prints it, and judges it.
 func (d *demo) account(ctx context.Context) error {
-	books, err := readBooks(ctx, d.service, period, len(d.Customers), d.Patience)
+	books, err := readBooks(ctx, d.service, d.period, len(d.Customers), d.Patience)
 	if err != nil {
 		return err
 	}
@@ -111,17 +111,17 @@ func (d *demo) part(ctx context.Context) error {
 	d.say("  export BILLINGCTL_URL=%s BILLINGCTL_TOKEN=%s", k.API, k.Token)
 	d.say("  export DATABASE_URL='%s'", k.Database)
 	d.say("  curl %s/", k.API)
-	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" $BILLINGCTL_URL/v1/runs/%s", period)
-	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" $BILLINGCTL_URL/v1/customers/%s/periods/%s", first, period)
+	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" $BILLINGCTL_URL/v1/runs/%s", d.period)
+	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" $BILLINGCTL_URL/v1/customers/%s/periods/%s", first, d.period)
 	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" -H 'Content-Type: application/json' \\")
 	d.say("       -d '{\"customer_id\":\"%s\",\"billing_period\":\"2027-01\",\"amount_minor\":%d,\"currency\":\"%s\"}' \"$BILLINGCTL_URL/v1/commands/charge-billing?wait=5s\"",
 		first, d.Customers[0].AmountMinor, d.Customers[0].Currency)
 	d.say("  curl -d '{\"set\":\"2027-01-02T12:00:00Z\"}' %s   # the next month falls due", d.stand.clockURL())
 	d.say("  curl '%s/control/ledger?customer=%s'", k.Control, d.Customers[0].StripeCustomerID)
-	d.say("  billingctl runs show %s", period)
-	d.say("  billingctl events show %s", first)
-	d.say("  billingctl replay bills\n")
-	d.say("To stop it and remove everything: billingctl demo --stop\n")
+	d.say("  %s runs show %s", d.Command, d.period)
+	d.say("  %s events show %s", d.Command, first)
+	d.say("  %s replay bills\n", d.Command)
+	d.say("To stop it and remove everything: %s\n", d.StopWith)
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (d *demo) bench(ctx context.Context, months int) error {
 
 // month lets one month fall due and measures it.
 func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate float64, err error) {
-	period := due.Format("2006-01")
+	d.period = periodOf(due)
 	before, err := metrics(ctx, d.api)
 	if err != nil {
 		return 0, err
@@ -77,13 +77,13 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err := d.stand.setClock(ctx, due); err != nil {
 		return 0, err
 	}
-	end := d.showProgress("  charging " + period)
+	end := d.showProgress("  charging " + d.period)
 	err = d.until(ctx, len(d.Customers))
 	end()
 	if err != nil {
-		return 0, fmt.Errorf("charge %s: %w", period, err)
+		return 0, fmt.Errorf("charge %s: %w", d.period, err)
 	}
-	books, err := readBooks(ctx, d.service, period, len(d.Customers), d.Patience)
+	books, err := readBooks(ctx, d.service, d.period, len(d.Customers), d.Patience)
 	if err != nil {
 		return 0, err
 	}
@@ -91,7 +91,7 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err != nil {
 		return 0, err
 	}
-	movements := ofPeriod(d.ledger.movements[len(earlier):], period)
+	movements := ofPeriod(d.ledger.movements[len(earlier):], d.period)
 	a := newAudit(d.Customers, movements)
 	a.findings = append(a.findings, books.compare(a, movements)...)
 	if !a.right() {
@@ -100,7 +100,7 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	}
 	charges, took := span(movements)
 	rate = perSecond(charges, took)
-	d.say("  %s: %s in %s, %.0f bills/s; floor %.0f bills/s", period, plural(charges, "charge", "charges"), seconds(took), rate, floor)
+	d.say("  %s: %s in %s, %.0f bills/s; floor %.0f bills/s", d.period, plural(charges, "charge", "charges"), seconds(took), rate, floor)
 	d.say("           commits a bill: %s", commitsBetween(before, after))
 	return rate, nil
 }

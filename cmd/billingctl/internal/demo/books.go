@@ -22,6 +22,7 @@ type processors struct {
 		Processor    string `json:"processor"`
 		BehindEvents int64  `json:"behind_events"`
 		Parked       int    `json:"parked"`
+		Paused       bool   `json:"paused"`
 		LastError    string `json:"last_error"`
 	} `json:"items"`
 }
@@ -40,6 +41,9 @@ func (p processors) behind() string {
 			continue
 		}
 		part := fmt.Sprintf("%s is %d events behind", i.Processor, i.BehindEvents)
+		if i.Paused {
+			part += ", being paused"
+		}
 		if i.Parked > 0 {
 			part += fmt.Sprintf(", with %d customers parked", i.Parked)
 		}
@@ -74,7 +78,7 @@ type minorUnits struct {
 // bills paid and every read model at the end of the log, or patience at its
 // end.
 func readBooks(ctx context.Context, c *client.Client, period string, bills int, patience time.Duration) (b books, err error) {
-	err = await(ctx, patience, func() (bool, error) {
+	err = awaitEvery(ctx, serviceEvery, patience, func() (bool, error) {
 		b = books{}
 		err := c.Read(ctx, "/v1/runs/"+period, nil, &b)
 		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusNotFound {

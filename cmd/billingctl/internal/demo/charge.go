@@ -70,7 +70,7 @@ func (d *demo) showProgress(label string) (end func()) {
 
 // until follows the ledger until so many customers are charged.
 func (d *demo) until(ctx context.Context, customers int) error {
-	moved := time.Now()
+	still := newStopwatch()
 	for len(d.ledger.charged) < customers {
 		more, err := d.ledger.read(ctx)
 		if err != nil {
@@ -78,9 +78,9 @@ func (d *demo) until(ctx context.Context, customers int) error {
 		}
 		d.bar.Set(len(d.ledger.charged))
 		if more {
-			moved = time.Now()
+			still.restart()
 		}
-		if time.Since(moved) > d.Patience {
+		if still.look() > d.Patience {
 			d.explain(ctx)
 			return errTooLong
 		}
@@ -139,7 +139,7 @@ func (d *demo) explain(ctx context.Context) {
 			Evidence   string `json:"evidence"`
 		} `json:"items"`
 	}
-	if err := d.service.Read(ctx, "/v1/charges", url.Values{"period": {period}, "status": {"open"}, "limit": {"20"}}, &page); err != nil {
+	if err := d.service.Read(ctx, "/v1/charges", url.Values{"period": {d.period}, "status": {"open"}, "limit": {"20"}}, &page); err != nil {
 		d.say("    the charges cannot be read: %v", err)
 	}
 	table := console.NewTable("customer", "status", "reason", "evidence")

@@ -26,6 +26,8 @@ type Options struct {
 	Latency time.Duration
 	// Patience is how long charging may stand still before the demo gives up.
 	Patience time.Duration
+	Command  string    // how billingctl is called, in what is printed to try
+	StopWith string    // the command that stops a demo that was kept
 	Out      io.Writer // the story, the table and the last line
 	Progress console.Progress
 }
@@ -41,7 +43,8 @@ var (
 	clockDue   = time.Date(2026, 12, 2, 12, 0, 0, 0, time.UTC)
 )
 
-const period = "2026-12"
+// periodOf is the label of the month that a time is in.
+func periodOf(t time.Time) string { return t.Format("2006-01") }
 
 // demo is a demo on its way.
 type demo struct {
@@ -51,6 +54,7 @@ type demo struct {
 	ledger  *ledgerReader
 	bar     *console.Bar // under way; nil if there is none
 	kill    killing
+	period  string // being billed
 }
 
 // killing is what the kill met.
@@ -66,7 +70,7 @@ type killing struct {
 // stopped and removed, but for the logs of a demo that failed and unless Keep
 // was asked for.
 func Run(ctx context.Context, o Options) error {
-	d := &demo{Options: o}
+	d := &demo{Options: o, period: periodOf(clockDue)}
 	return d.hosted(ctx, d.run)
 }
 
@@ -81,7 +85,7 @@ func (d *demo) hosted(ctx context.Context, story func(context.Context) error) er
 		return err
 	}
 	if swept > 0 {
-		d.say("  (removed what %s had left behind)", plural(swept, "interrupted demo", "interrupted demos"))
+		d.say("(removed what %s had left behind)\n", plural(swept, "earlier demo", "earlier demos"))
 	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -148,7 +152,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.stand.setClock(ctx, clockDue); err != nil {
 		return err
 	}
-	d.say("  The clock is moved to %s: %s falls due for everybody.", clockDue.Format("2006-01-02 15:04 MST"), period)
+	d.say("  The clock is moved to %s: %s falls due for everybody.", clockDue.Format("2006-01-02 15:04 MST"), d.period)
 	if err := d.charge(ctx); err != nil {
 		return err
 	}
@@ -200,10 +204,13 @@ func (d *demo) importCustomers(ctx context.Context) error {
 	return d.settled(ctx)
 }
 
+// serviceEvery is how often the service is asked how far it is.
+const serviceEvery = 100 * time.Millisecond
+
 // settled waits until the processors have come to the end of the log.
 func (d *demo) settled(ctx context.Context) error {
 	var last string
-	err := await(ctx, d.Patience, func() (bool, error) {
+	err := awaitEvery(ctx, serviceEvery, d.Patience, func() (bool, error) {
 		page, err := readProcessors(ctx, d.service)
 		last = page.behind()
 		return err == nil && last == "", err

@@ -281,35 +281,3 @@ func lockBase(ctx context.Context, base string) (lock *os.File, err error) {
 	}
 	return lock, nil
 }
-
-// errTooLong is what await returns when its bound is reached.
-var errTooLong = errors.New("it takes too long")
-
-// await waits until a condition holds, for the bound at most.
-func await(ctx context.Context, bound time.Duration, condition func() (bool, error)) error {
-	end := time.Now().Add(bound)
-	for {
-		ok, err := condition()
-		if err != nil || ok {
-			return err
-		}
-		if time.Now().After(end) {
-			return errTooLong
-		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-// pause waits. It returns why ctx ended if that was first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -115,18 +114,26 @@ func TestChildStops(t *testing.T) {
 func TestSweepAndStop(t *testing.T) {
 	bin, base := t.TempDir(), filepath.Join(t.TempDir(), "with [space] *")
 	program(t, bin, "billingd", `exec sleep 60`)
-	start := func(f *folder) int {
+	start := func(f *folder) *child {
 		t.Helper()
 		c, err := f.start(bin, "billingd", nil, func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.process.Pid
+		return c
 	}
 	die := func(f *folder) { f.lock.Close() } // as the kernel does with our process
+	dead := func(c *child) bool {             // it is ours to reap, which may take a moment
+		select {
+		case <-c.ended:
+			return true
+		case <-time.After(10 * time.Second):
+			return false
+		}
+	}
 
 	killed, stays, runs := makeFolder(t, base), makeFolder(t, base), makeFolder(t, base)
-	killedPid, staysPid, runsPid := start(killed), start(stays), start(runs)
+	killedOne, stayingOne, runningOne := start(killed), start(stays), start(runs)
 	if err := stays.keep(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,10 +144,10 @@ func TestSweepAndStop(t *testing.T) {
 	if err != nil || swept != 1 {
 		t.Fatalf("swept %d, %v", swept, err)
 	}
-	if gone(killed.dir) == false || alive(killedPid) {
-		t.Errorf("the killed demo is not gone: folder %v, process %v", !gone(killed.dir), alive(killedPid))
+	if !gone(killed.dir) || !dead(killedOne) {
+		t.Error("the killed demo is not gone")
 	}
-	if gone(stays.dir) || gone(runs.dir) || !alive(staysPid) || !alive(runsPid) {
+	if gone(stays.dir) || gone(runs.dir) || !alive(stayingOne.process.Pid) || !alive(runningOne.process.Pid) {
 		t.Error("a demo that was to stay is gone")
 	}
 	if err := f.remove(t.Context()); err != nil {
@@ -150,11 +157,11 @@ func TestSweepAndStop(t *testing.T) {
 	if n, err := Stop(t.Context(), base); err != nil || n != 1 {
 		t.Errorf("stopped %d, %v", n, err)
 	}
-	if !gone(stays.dir) || alive(staysPid) || gone(runs.dir) || !alive(runsPid) {
+	if !gone(stays.dir) || !dead(stayingOne) || gone(runs.dir) || !alive(runningOne.process.Pid) {
 		t.Error("Stop has stopped the wrong one")
 	}
 	die(runs)
-	if n, err := Stop(t.Context(), base); err != nil || n != 1 || alive(runsPid) {
+	if n, err := Stop(t.Context(), base); err != nil || n != 1 || !dead(runningOne) {
 		t.Errorf("stopped %d, %v", n, err)
 	}
 	if n, err := Stop(t.Context(), filepath.Join(base, "never")); err != nil || n != 0 {
@@ -176,18 +183,5 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 	}
 	if err := f.end(t.Context(), "billingd"); err != nil {
 		t.Fatal(err) // and we are alive to see it
-	}
-}
-
-func TestAwait(t *testing.T) {
-	t.Parallel()
-	if err := await(t.Context(), 20*time.Millisecond, func() (bool, error) { return false, nil }); !errors.Is(err, errTooLong) {
-		t.Errorf("got %v", err)
-	}
-	broken := errors.New("broken")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(broken)
-	if err := await(ctx, time.Minute, func() (bool, error) { return false, nil }); !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
 	}
 }
