@@ -26,8 +26,9 @@ test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it 
 race: postgres ## the tests of everything concurrent three times over, with -race
 	$(GO) test -race -vet=off -count=3 -timeout=30m -parallel=4 $(TESTFLAGS) ./eventstore/... ./commands/... ./sagas/... ./projections/...
 
-bench: postgres ## the benchmarks, one package at a time, on a durable PostgreSQL
+bench: postgres build ## the benchmarks, one package at a time, on a durable PostgreSQL, and the demo month
 	$(GO) test -run='^$$' -bench=. -benchtime=$(BENCHTIME) -p=1 -timeout=60m $(TESTFLAGS) ./...
+	bin/billingctl demo --rate-only
 
 build: ## the programs, into bin/
 	$(GO) build -o bin/ ./cmd/...

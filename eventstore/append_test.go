@@ -56,38 +56,32 @@ func TestAppendAndLoad(t *testing.T) {
 
 func TestAppendConflicts(t *testing.T) {
 	t.Parallel()
+	s := newStore(t)
 	for _, key := range []domain.Key{"", "new"} {
 		for _, at := range []int{0, 1, 3, 7} {
-			t.Run(fmt.Sprintf("key %q at %d", key, at), func(t *testing.T) {
-				t.Parallel()
-				s := newStore(t)
-				mustAppend(t, s, batch("ada", eventstore.Head{}, "k1", moved("ada", 1), moved("ada", 2)))
-				_, err := s.Append(t.Context(), batch("ada", version(at), key, moved("ada", 9)))
-				if conflict, ok := errors.AsType[*eventstore.VersionConflict](err); !ok || conflict.Stream != "customer/ada" || conflict.Expected != at {
-					t.Errorf("got %v", err)
+			c := domain.CustomerID(fmt.Sprintf("c%s%d", key, at))
+			mustAppend(t, s, batch(c, eventstore.Head{}, "k/"+domain.Key(c), moved(c, 1), moved(c, 2)))
+			for _, events := range [][]domain.Event{{moved(c, 8)}, {moved(c, 8), moved(c, 9)}} {
+				_, err := s.Append(t.Context(), batch(c, version(at), key, events...))
+				if conflict, ok := errors.AsType[*eventstore.VersionConflict](err); !ok || conflict.Stream != c.Stream() || conflict.Expected != at {
+					t.Errorf("key %q, %d events at %d: %v", key, len(events), at, err)
 				}
-				if got := methods(load(t, s, "ada")); !slices.Equal(got, []string{"pm_1", "pm_2"}) {
-					t.Errorf("a conflict left %q", got)
-				}
-				if n := count(t, s.Pool(), `SELECT count(*) FROM command_keys`); n != 1 {
-					t.Errorf("a conflict left %d keys", n-1)
-				}
-			})
-		}
-	}
-	t.Run("a stream that is not there", func(t *testing.T) {
-		t.Parallel()
-		s := newStore(t)
-		for _, key := range []domain.Key{"", "new"} {
-			_, err := s.Append(t.Context(), batch("ada", version(5), key, moved("ada", 9)))
-			if _, ok := errors.AsType[*eventstore.VersionConflict](err); !ok {
-				t.Errorf("key %q: got %v", key, err)
+			}
+			if got := methods(load(t, s, c)); !slices.Equal(got, []string{"pm_1", "pm_2"}) {
+				t.Errorf("key %q at %d: a conflict left %q", key, at, got)
 			}
 		}
-		if events := load(t, s, "ada"); len(events) != 0 {
+		_, err := s.Append(t.Context(), batch("nobody", version(5), key, moved("nobody", 9)))
+		if !isConflict(err) {
+			t.Errorf("key %q on a stream that is not there: %v", key, err)
+		}
+		if events := load(t, s, "nobody"); len(events) != 0 {
 			t.Errorf("the stream now begins with version %d", events[0].Version)
 		}
-	})
+	}
+	if n := count(t, s.Pool(), `SELECT count(*) FROM command_keys WHERE key = 'new'`); n != 0 {
+		t.Error("a conflict used its key up")
+	}
 }
 
 func TestKeySeenBefore(t *testing.T) {

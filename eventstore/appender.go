@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -81,6 +82,9 @@ func (a *appender) next() {
 	go func() {
 		defer a.next()
 		a.together(group)
+		// Those who were just answered come back with their next appends: let them
+		// queue, so that they share the next commit as well.
+		runtime.Gosched()
 	}()
 }
 

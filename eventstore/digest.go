@@ -10,25 +10,21 @@ import (
 // digest (none for version 1) and the event's stream, version, type, schema
 // version, payload and metadata, each with its length in front.
 func digest(previous []byte, stream string, version int, name string, schema int16, payload, metadata []byte) []byte {
-	h := sha256.New()
-	var n [8]byte
+	const lengths = 7 * 8
+	text := make([]byte, 0, lengths+len(previous)+len(stream)+len(name)+len(payload)+len(metadata))
 	field := func(b []byte) {
-		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
-		h.Write(n[:])
-		h.Write(b)
-	}
-	number := func(v uint64) {
-		binary.BigEndian.PutUint64(n[:], v)
-		h.Write(n[:])
+		text = binary.BigEndian.AppendUint64(text, uint64(len(b)))
+		text = append(text, b...)
 	}
 	field(previous)
 	field([]byte(stream))
-	number(uint64(version))
+	text = binary.BigEndian.AppendUint64(text, uint64(version))
 	field([]byte(name))
-	number(uint64(schema))
+	text = binary.BigEndian.AppendUint64(text, uint64(schema))
 	field(payload)
 	field(metadata)
-	return h.Sum(nil)
+	sum := sha256.Sum256(text)
+	return sum[:]
 }
 
 // ChainedTo reports whether r follows the event whose digest is previous,

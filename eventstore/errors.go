@@ -82,8 +82,8 @@ func brokenConnection(err error) bool {
 
 // ambiguous marks an error after which the commit may or may not have happened.
 func ambiguous(err error) error {
-	if err == nil || pgconn.SafeToRetry(err) {
-		return err
+	if _, unconnected := errors.AsType[*pgconn.ConnectError](err); err == nil || unconnected || pgconn.SafeToRetry(err) {
+		return err // nothing was sent
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		// The server ended the session: it may have done so after the commit.

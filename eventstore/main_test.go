@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+var discard = slog.New(slog.DiscardHandler)
+
 func newStore(t testing.TB) *eventstore.Store {
 	t.Helper()
 	return storeOn(t, pgtest.Pool(t))
@@ -37,7 +39,7 @@ func newStore(t testing.TB) *eventstore.Store {
 // storeOn is the log as another process has it.
 func storeOn(t testing.TB, pool *pgxpool.Pool) *eventstore.Store {
 	t.Helper()
-	s := eventstore.New(pool, eventstore.NewCodec(domain.Events()), slog.New(slog.DiscardHandler))
+	s := eventstore.New(pool, eventstore.NewCodec(domain.Events()), discard)
 	t.Cleanup(s.Close)
 	return s
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -140,7 +139,7 @@ func (a *App) openDatabase(ctx context.Context) (dsn string, err error) {
 	if !a.settings.DatabaseURL.IsZero() {
 		return a.settings.DatabaseURL.Reveal(), nil
 	}
-	a.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: filepath.Join(a.settings.DataDir, "postgres"), Log: a.log})
+	a.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: a.settings.DataDir, Log: a.log})
 	if err != nil {
 		return "", err
 	}

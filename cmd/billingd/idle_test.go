@@ -7,6 +7,7 @@ import (
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
+	"github.com/billonce/billonce/eventstore/pglocal"
 )
 
 // TestIdleBurnsNothing runs the service on an embedded PostgreSQL of its own,
@@ -17,10 +18,16 @@ func TestIdleBurnsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stripe.Close() })
+	dir := t.TempDir()
+	t.Cleanup(func() { // run by root, the cluster itself may lie elsewhere
+		if err := pglocal.Remove(context.Background(), dir); err != nil {
+			t.Errorf("remove the embedded PostgreSQL: %v", err)
+		}
+	})
 	h := &house{t: t, stripe: stripe}
 	var app *App
 	r := h.startApp(func(s *config.Config) {
-		s.DatabaseURL, s.DataDir, s.ClockURL = config.Secret{}, t.TempDir(), ""
+		s.DatabaseURL, s.DataDir, s.ClockURL = config.Secret{}, dir, ""
 		s.Poll = 50 * time.Millisecond
 	}, func(a *App) { app = a })
 	r.register("acme")

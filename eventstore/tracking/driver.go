@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 )
@@ -31,10 +31,15 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &connection{conn.(*stdlib.Conn)}, nil
+	return &connection{Conn: conn.(*stdlib.Conn)}, nil
 }
 
-type connection struct{ *stdlib.Conn }
+// connection is a connection of the pool. BEGIN travels with the first query:
+// a round trip saved on each page, and on each look that finds nothing.
+type connection struct {
+	*stdlib.Conn
+	unsent *transaction // begun, and the server does not know yet
+}
 
 type unitKey struct{}
 
@@ -44,33 +49,91 @@ func (c *connection) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx
 	if !ok {
 		return nil, errors.New("tracking: a transaction belongs to a unit of work")
 	}
-	tx, err := c.Conn.Conn().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		if pgconn.SafeToRetry(err) {
-			return nil, driver.ErrBadConn // the connection had died in the pool; take another
-		}
+	c.unsent = &transaction{ctx: context.WithoutCancel(ctx), unit: u}
+	return c.unsent, nil
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *connection) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	t := c.unsent
+	if t == nil {
+		return c.Conn.QueryContext(ctx, query, args)
+	}
+	c.unsent = nil
+	values := make([]any, len(args))
+	for i, a := range args {
+		values[i] = a.Value
+	}
+	batch := &pgx.Batch{}
+	batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	result := &result{}
+	batch.Queue(query, values...).Query(result.read)
+	answers := c.Conn.Conn().SendBatch(ctx, batch)
+	t.tx = answers.Tx()
+	t.unit.begun(t.tx)
+	if err := answers.Close(); err != nil {
 		return nil, err
 	}
-	u.begun(tx)
-	return &transaction{context.WithoutCancel(ctx), tx, u}, nil
+	return result, nil
+}
+
+// result is what the first query of a transaction gave.
+type result struct {
+	columns []string
+	values  [][]any
+}
+
+func (r *result) read(rows pgx.Rows) error {
+	for _, f := range rows.FieldDescriptions() {
+		r.columns = append(r.columns, f.Name)
+	}
+	for rows.Next() {
+		values, err := rows.Values()
+		if err != nil {
+			return err
+		}
+		r.values = append(r.values, values)
+	}
+	return rows.Err()
+}
+
+// The rest implements driver.Rows.
+
+func (r *result) Columns() []string { return r.columns }
+func (r *result) Close() error      { return nil }
+func (r *result) Next(into []driver.Value) error {
+	if len(r.values) == 0 {
+		return io.EOF
+	}
+	for i, v := range r.values[0] {
+		into[i] = v
+	}
+	r.values = r.values[1:]
+	return nil
 }
 
 type transaction struct {
 	ctx  context.Context
-	tx   pgx.Tx
+	tx   pgx.Tx // nil until the first query
 	unit *unit
 }
 
 func (t *transaction) Commit() error {
+	if t.tx == nil {
+		t.unit.ended(nil)
+		return nil
+	}
 	err := t.tx.Commit(t.ctx)
 	t.unit.ended(err)
 	return err
 }
 
 func (t *transaction) Rollback() error {
-	err := t.tx.Rollback(t.ctx)
 	t.unit.ended(errRolledBack)
-	return err
+	if t.tx == nil {
+		return nil
+	}
+	return t.tx.Rollback(t.ctx)
 }
 
 var errRolledBack = errors.New("the transaction was rolled back")

@@ -63,7 +63,7 @@ func Run(ctx context.Context, args []string, streams Streams, customers []byte) 
 	if err := line.Dispatch.offer(); err != nil {
 		return report(streams.Err, err)
 	}
-	s := &session{ctx: ctx, Streams: streams, line: &line, customers: customers}
+	s := &shell{ctx: ctx, Streams: streams, line: &line, customers: customers}
 	exited := -1
 	parser, err := kong.New(&line,
 		kong.Name("billingctl"), kong.Description(description), kong.UsageOnError(),

@@ -35,7 +35,7 @@ func (demoCommand) Help() string {
 const customersMost = 100_000
 
 // Run runs the demo.
-func (d demoCommand) Run(s *session) error {
+func (d demoCommand) Run(s *shell) error {
 	o := demo.Options{Keep: d.Keep, NoKill: d.NoKill, Latency: d.Latency, Patience: d.Patience, Out: s.Out, Progress: s.progress()}
 	var err error
 	if o.Base, err = d.base(); err != nil {
@@ -88,7 +88,7 @@ func quoted(word string) string {
 	return word
 }
 
-func (d demoCommand) stop(s *session, base string) error {
+func (d demoCommand) stop(s *shell, base string) error {
 	n, err := demo.Stop(s.ctx, base)
 	if err != nil {
 		return err

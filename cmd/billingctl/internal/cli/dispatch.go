@@ -96,7 +96,7 @@ func tag(pairs ...string) reflect.StructTag {
 }
 
 // Run dispatches the command that was named.
-func (d *dispatchCommand) Run(s *session, k *kong.Context) error {
+func (d *dispatchCommand) Run(s *shell, k *kong.Context) error {
 	spec, err := commands.Lookup(k.Selected().Name)
 	if err != nil {
 		return d.unknown()
@@ -132,7 +132,7 @@ func (d *dispatchCommand) unknown() error {
 }
 
 // body is the command's body as JSON, out of flags or a file.
-func (d *dispatchCommand) body(s *session, k *kong.Context) ([]byte, error) {
+func (d *dispatchCommand) body(s *shell, k *kong.Context) ([]byte, error) {
 	fields := map[string]any{}
 	for _, f := range k.Selected().Flags {
 		if f.Set {
@@ -178,7 +178,7 @@ type receipt struct {
 	} `json:"bill"`
 }
 
-func (r receipt) write(s *session, final bool) error {
+func (r receipt) write(s *shell, final bool) error {
 	outcome := "recorded"
 	switch {
 	case r.Replayed:

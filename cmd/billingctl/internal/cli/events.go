@@ -56,13 +56,13 @@ const (
 )
 
 // Run prints the stream.
-func (e streamCommand) Run(s *session) error {
+func (e streamCommand) Run(s *shell) error {
 	t := tailCommand{Stream: e.Stream, After: "0", Once: true}
 	return t.Run(s)
 }
 
 // Run prints the tail.
-func (t tailCommand) Run(s *session) error {
+func (t tailCommand) Run(s *shell) error {
 	if t.Last < 0 || t.Last > factsOfPage {
 		return usage("--last must be 0 to %d", factsOfPage)
 	}
@@ -111,7 +111,7 @@ func (t tailCommand) Run(s *session) error {
 // them: places of different partitions are not handed out in the order of
 // commits, so what was not to be seen yet may lie before what was. It returns
 // what must not be printed again.
-func (t tailCommand) newest(s *session, c *client.Client, query url.Values) (seen map[string]bool, err error) {
+func (t tailCommand) newest(s *shell, c *client.Client, query url.Values) (seen map[string]bool, err error) {
 	query.Set("order", "desc")
 	page, err := readFacts(s.ctx, c, query)
 	if err != nil {
@@ -139,7 +139,7 @@ func readFacts(ctx context.Context, c *client.Client, query url.Values) (page fa
 }
 
 // facts prints facts that were not seen, a line each.
-func (s *session) facts(items []json.RawMessage, seen map[string]bool) error {
+func (s *shell) facts(items []json.RawMessage, seen map[string]bool) error {
 	for _, item := range items {
 		var f fact
 		if err := json.Unmarshal(item, &f); err != nil {

@@ -27,7 +27,7 @@ The same import again changes nothing. Rows that are refused are named by their 
 const shownFaults = 50
 
 // Run imports the file.
-func (i importCommand) Run(s *session) error {
+func (i importCommand) Run(s *shell) error {
 	c, err := s.client()
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (i importCommand) Run(s *session) error {
 }
 
 // open opens the file and counts its rows; those of a pipe are not known.
-func (i importCommand) open(s *session) (io.ReadCloser, int, error) {
+func (i importCommand) open(s *shell) (io.ReadCloser, int, error) {
 	if i.File == "-" {
 		return io.NopCloser(s.In), 0, nil
 	}

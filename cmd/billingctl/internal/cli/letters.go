@@ -65,7 +65,7 @@ type letter struct {
 const lettersMost = "500"
 
 // Run prints the list.
-func (l listLetters) Run(s *session) error {
+func (l listLetters) Run(s *shell) error {
 	query := url.Values{"limit": {lettersMost}}
 	for name, value := range map[string]string{"processor": l.Processor, "customer": l.Customer} {
 		if value != "" {
@@ -85,7 +85,7 @@ func (l listLetters) Run(s *session) error {
 }
 
 // Run prints the letters in full.
-func (l showLetters) Run(s *session) error {
+func (l showLetters) Run(s *shell) error {
 	query := url.Values{"processor": {l.Processor}, "customer": {l.Customer}, "resolved": {"true"}, "limit": {lettersMost}}
 	return s.letters(query, func(letters []letter) error {
 		for i, l := range letters {
@@ -107,7 +107,7 @@ func (l showLetters) Run(s *session) error {
 }
 
 // letters reads letters and prints them, or says that there are none.
-func (s *session) letters(query url.Values, table func([]letter) error) error {
+func (s *shell) letters(query url.Values, table func([]letter) error) error {
 	c, err := s.client()
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *session) letters(query url.Values, table func([]letter) error) error {
 }
 
 // Run handles the letters again.
-func (l retryLetter) Run(s *session) error {
+func (l retryLetter) Run(s *shell) error {
 	pool, err := s.database()
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func processorsOf(store *eventstore.Store) []tracking.Processor {
 }
 
 // Run skips the letter.
-func (l skipLetter) Run(s *session) error {
+func (l skipLetter) Run(s *shell) error {
 	place, err := eventstore.ParsePlace(l.Place)
 	if err != nil {
 		return usageError{err}

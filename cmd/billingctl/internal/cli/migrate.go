@@ -6,7 +6,7 @@ import "github.com/billonce/billonce/migrations"
 type migrateCommand struct{}
 
 // Run migrates the database. It may be run at any time, by several at once.
-func (migrateCommand) Run(s *session) error {
+func (migrateCommand) Run(s *shell) error {
 	dsn, err := databaseURL()
 	if err != nil {
 		return err

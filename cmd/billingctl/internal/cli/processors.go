@@ -43,7 +43,7 @@ type (
 )
 
 // processors reads how all processors stand.
-func (s *session) processors() (json.RawMessage, error) {
+func (s *shell) processors() (json.RawMessage, error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ type processorPage struct {
 }
 
 // Run prints the list.
-func (listProcessors) Run(s *session) error {
+func (listProcessors) Run(s *shell) error {
 	document, err := s.processors()
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func stateOf(p tracking.ProcessorStatus) string {
 }
 
 // Run prints the partitions.
-func (p showProcessor) Run(s *session) error {
+func (p showProcessor) Run(s *shell) error {
 	document, err := s.processors()
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (p showProcessor) Run(s *session) error {
 	return tracking.ErrUnknownProcessor
 }
 
-func showPartitions(s *session, p tracking.ProcessorStatus) error {
+func showPartitions(s *shell, p tracking.ProcessorStatus) error {
 	if err := s.printf("%s is %s: %s events and %.1f s behind, %d customers parked\n\n", p.Processor, stateOf(p), console.Count(int(p.BehindEvents)), p.BehindSeconds, p.Parked); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func showPartitions(s *session, p tracking.ProcessorStatus) error {
 }
 
 // operate runs a change on the service's database and says that it is done.
-func (s *session) operate(done string, change func(*pgxpool.Pool) error) error {
+func (s *shell) operate(done string, change func(*pgxpool.Pool) error) error {
 	pool, err := s.database()
 	if err != nil {
 		return err
@@ -129,17 +129,17 @@ func (s *session) operate(done string, change func(*pgxpool.Pool) error) error {
 }
 
 // Run pauses the processor.
-func (p pauseProcessor) Run(s *session) error {
+func (p pauseProcessor) Run(s *shell) error {
 	return s.operate(p.Name+" is paused", func(pool *pgxpool.Pool) error { return tracking.Pause(s.ctx, pool, p.Name, actor(), p.Reason) })
 }
 
 // Run resumes the processor.
-func (p resumeProcessor) Run(s *session) error {
+func (p resumeProcessor) Run(s *shell) error {
 	return s.operate(p.Name+" goes on", func(pool *pgxpool.Pool) error { return tracking.Resume(s.ctx, pool, p.Name, actor(), p.Reason) })
 }
 
 // Run resets the read model.
-func (p resetProcessor) Run(s *session) error {
+func (p resetProcessor) Run(s *shell) error {
 	return s.operate(p.Name+" is empty and reads the log again", func(pool *pgxpool.Pool) error {
 		processor, err := pure(s.ctx, pool, p.Name)
 		if err != nil {

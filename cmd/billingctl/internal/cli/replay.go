@@ -33,7 +33,7 @@ const replayLook = 200 * time.Millisecond
 
 // Run replays the read model and waits until it contains everything that had
 // been recorded when it was emptied.
-func (r replayCommand) Run(s *session) error {
+func (r replayCommand) Run(s *shell) error {
 	projection, err := projections.Named(r.Projection)
 	if err != nil {
 		return usageError{err}

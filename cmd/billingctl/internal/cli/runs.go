@@ -51,7 +51,7 @@ type run struct {
 }
 
 // Run prints the run.
-func (r runCommand) Run(s *session) error {
+func (r runCommand) Run(s *shell) error {
 	c, err := s.client()
 	if err != nil {
 		return err

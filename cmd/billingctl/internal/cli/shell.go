@@ -15,8 +15,9 @@ import (
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
 )
 
-// session is what commands work with.
-type session struct {
+// shell is what a command works with: its streams, and the ways to the service
+// and to its database.
+type shell struct {
 	Streams
 	ctx       context.Context
 	line      *commandLine
@@ -24,7 +25,7 @@ type session struct {
 }
 
 // client is a client of the service that the command line names.
-func (s *session) client() (*client.Client, error) {
+func (s *shell) client() (*client.Client, error) {
 	token, set := os.LookupEnv("BILLINGCTL_TOKEN")
 	if set && strings.TrimSpace(token) == "" {
 		return nil, usage("BILLINGCTL_TOKEN is set but blank; unset it for a service without tokens")
@@ -45,7 +46,7 @@ func databaseURL() (string, error) {
 }
 
 // database opens the service's database. Close the pool.
-func (s *session) database() (*pgxpool.Pool, error) {
+func (s *shell) database() (*pgxpool.Pool, error) {
 	dsn, err := databaseURL()
 	if err != nil {
 		return nil, err
@@ -77,17 +78,17 @@ func actor() string {
 }
 
 // printf prints a line of the answer.
-func (s *session) printf(format string, args ...any) error {
+func (s *shell) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.Out, format, args...)
 	return err
 }
 
-func (s *session) progress() console.Progress { return console.NewProgress(s.Err) }
+func (s *shell) progress() console.Progress { return console.NewProgress(s.Err) }
 
-func (s *session) asJSON() bool { return s.line.Output == "json" }
+func (s *shell) asJSON() bool { return s.line.Output == "json" }
 
 // show prints a document as it came, or as table makes of it.
-func show[T any](s *session, document json.RawMessage, table func(T) error) error {
+func show[T any](s *shell, document json.RawMessage, table func(T) error) error {
 	if s.asJSON() {
 		return console.JSON(s.Out, document)
 	}

@@ -1,0 +1,245 @@
+package eventstore_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+)
+
+var update = flag.Bool("update", false, "write the golden files of facts that have none")
+
+// samples has one of each fact, every field filled.
+func samples() map[string]domain.Event {
+	period := func(s string) (p domain.Period) {
+		if err := p.UnmarshalText([]byte(s)); err != nil {
+			panic(err)
+		}
+		return p
+	}
+	const c = domain.CustomerID("cust_123")
+	nov := period("2026-11")
+	at := time.Date(2026, 11, 14, 9, 26, 53, 589793238, time.UTC)
+	usd := domain.Money{Minor: 4900, Currency: "usd"}
+	report := domain.ChargeReport{CustomerID: c, BillingPeriod: nov, Attempt: 2, Start: 3, Reason: "no answer within 30s", Evidence: "req_Xy12"}
+	facts := []domain.Event{
+		domain.CustomerRegistered{CustomerID: c, StripeCustomerID: "cus_9s6XKzkNRiz8i3", PaymentMethodID: "pm_card_visa"},
+		domain.PaymentMethodChanged{CustomerID: c, PaymentMethodID: "pm_card_mastercard"},
+		domain.SubscriptionActivated{
+			CustomerID: c, Money: domain.Money{Minor: 12340, Currency: "kwd"}, Cadence: domain.Quarterly, AnchorDay: 31, TimeZone: "America/Sao_Paulo",
+			StartsOn: domain.Date{Year: 2026, Month: time.November, Day: 1},
+		},
+		domain.SubscriptionAmountChanged{CustomerID: c, AmountMinor: 5900, EffectivePeriod: period("2026-Q4")},
+		domain.SubscriptionPaused{CustomerID: c, At: at, Reason: "a holiday, \"for ever\" <&> é 😀"},
+		domain.SubscriptionResumed{CustomerID: c, At: at},
+		domain.SubscriptionCancelled{CustomerID: c, Mode: domain.CancelPeriodEnd, At: at, Reason: "moved away"},
+		domain.MonthlyBillingDue{CustomerID: c, BillingPeriod: nov, DueAt: at, Money: usd},
+		domain.ChargeRequested{
+			CustomerID: c, BillingPeriod: nov, Attempt: 1, Key: "78add715f5445db3d7f8c24b1df859b6", Money: usd,
+			StripeCustomerID: "cus_9s6XKzkNRiz8i3", PaymentMethodID: "pm_card_visa",
+		},
+		domain.ChargeAttemptStarted{CustomerID: c, BillingPeriod: nov, Attempt: 2, Start: 3, ResolveOnly: true},
+		domain.ChargeIntentCommitted{CustomerID: c, BillingPeriod: nov, IntentID: "pi_3Nv", IntentNo: 2, Adopted: true},
+		domain.CustomerBilled{CustomerID: c, BillingPeriod: period("2026"), Attempt: 2, ChargeID: "ch_3Nv", IntentID: "pi_3Nv", Money: usd, Source: domain.SourceLook, Recovered: true},
+		domain.ChargeDeclined{CustomerID: c, BillingPeriod: nov, Attempt: 1, ChargeID: "ch_no", Code: "card_declined", DeclineCode: "insufficient_funds", Class: domain.Soft},
+		domain.ChargeActionRequired{ChargeReport: report}, domain.ChargeRejected{ChargeReport: report}, domain.ChargeHeld{ChargeReport: report},
+		domain.ChargeNotSent{ChargeReport: report}, domain.ChargeUnknown{ChargeReport: report}, domain.ChargeNeedsReview{ChargeReport: report},
+		domain.ChargeOutcomeSurprise{ChargeReport: report},
+		domain.ChargeWaiting{CustomerID: c, BillingPeriod: nov, Attempt: 1, Reason: "the subscription is paused"},
+		domain.ChargeVoided{CustomerID: c, BillingPeriod: nov, Attempt: 1, Reason: "the subscription was cancelled"},
+		domain.BillClosing{CustomerID: c, BillingPeriod: nov, Mode: domain.ClosingSettled, Reference: "wire 2026-11-14/77", Reason: "paid by bank"},
+		domain.BillSettled{CustomerID: c, BillingPeriod: nov, Reference: "wire 2026-11-14/77"},
+		domain.BillWrittenOff{CustomerID: c, BillingPeriod: nov, Reason: "uncollectible"},
+	}
+	byName := map[string]domain.Event{}
+	for _, e := range facts {
+		byName[e.EventName()] = e
+	}
+	return byName
+}
+
+// Each fact has a file that shows how it is stored. It is written once, when
+// the fact is new, and never edited: what was stored so must be read for ever.
+func TestGoldenEvents(t *testing.T) {
+	t.Parallel()
+	codec, sample := eventstore.NewCodec(domain.Events()), samples()
+	files, err := filepath.Glob("testdata/events/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".json"); !slices.Contains(codec.Names(), name) {
+			t.Errorf("%s was stored, and this build cannot read it any more", name)
+		}
+	}
+	for fact := range domain.Events() {
+		name := fact.EventName()
+		e, ok := sample[name]
+		if !ok {
+			t.Errorf("%s has no sample", name)
+			continue
+		}
+		if field := unfilled(reflect.ValueOf(e)); field != "" {
+			t.Errorf("%s: the sample leaves %s empty, so that nobody would see how it is stored", name, field)
+		}
+		stored, schema, payload, err := codec.Encode(e)
+		if err != nil || stored != name || schema != 1 {
+			t.Errorf("%s is encoded as %s, schema version %d, %v", name, stored, schema, err)
+			continue
+		}
+		file := filepath.Join("testdata", "events", name+".json")
+		golden, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) && *update {
+			golden = append(slices.Clone([]byte(payload)), '\n')
+			err = os.WriteFile(file, golden, 0o644)
+		}
+		if err != nil {
+			t.Errorf("%s has no golden file; -update writes it: %v", name, err)
+			continue
+		}
+		golden = []byte(strings.TrimSuffix(string(golden), "\n"))
+		if string(payload) != string(golden) {
+			t.Errorf("%s is encoded\n%s, it used to be\n%s", name, payload, golden)
+		}
+		decoded, err := codec.Decode(name, 1, golden)
+		if err != nil || !reflect.DeepEqual(decoded, e) {
+			t.Errorf("%s is decoded\n%+v (%v), want\n%+v", name, decoded, err, e)
+		}
+	}
+}
+
+// unfilled is the name of a field of v that is zero, if there is one.
+func unfilled(v reflect.Value) string {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		switch {
+		case f.Anonymous && f.Type.NumField() > 0:
+			if name := unfilled(v.Field(i)); name != "" {
+				return name
+			}
+		case !f.Anonymous && v.Field(i).IsZero():
+			return f.Name
+		}
+	}
+	return ""
+}
+
+// What an older build left out, and what a newer one adds without raising the
+// schema version, does no harm.
+func TestDecodeIsForgiving(t *testing.T) {
+	t.Parallel()
+	codec := eventstore.NewCodec(domain.Events())
+	e, err := codec.Decode("customer.billed.v1", 1, json.RawMessage(`{"customer_id":"ada","billing_period":"2026-11","attempt":1,"charge_id":"ch_1","amount_minor":1,"currency":"usd","source":"answer","a_field_of_tomorrow":[1]}`))
+	if billed, ok := e.(domain.CustomerBilled); err != nil || !ok || billed.ChargeID != "ch_1" || billed.IntentID != "" || billed.Recovered {
+		t.Errorf("decoded %+v, %v", e, err)
+	}
+	for _, payload := range []string{``, `{`, `[]`, `"x"`, `{"customer_id":7}`, `{"customer_id":"ada","billing_period":"2026-1"}`, `{"attempt":1.5}`} {
+		if e, err := codec.Decode("customer.billed.v1", 1, json.RawMessage(payload)); err == nil {
+			t.Errorf("%s is decoded as %+v", payload, e)
+		}
+	}
+}
+
+func TestUnknownEvents(t *testing.T) {
+	t.Parallel()
+	codec := eventstore.NewCodec(domain.Events())
+	for _, c := range []struct {
+		name   string
+		schema int16
+	}{{"customer.billed.v2", 1}, {"customer.billed.v1", 2}, {"customer.billed.v1", 0}, {"customer.billed.v1", -1}, {"", 1}} {
+		e, err := codec.Decode(c.name, c.schema, json.RawMessage(`{}`))
+		unknown, ok := errors.AsType[*eventstore.UnknownEvent](err)
+		if e != nil || !ok || unknown.Type != c.name || unknown.SchemaVersion != c.schema {
+			t.Errorf("%s, schema version %d: %+v, %v", c.name, c.schema, e, err)
+		}
+	}
+	small := eventstore.NewCodec(slices.Values([]domain.Event{domain.BillSettled{}}))
+	if _, _, _, err := small.Encode(domain.BillWrittenOff{}); err == nil {
+		t.Error("a fact outside the catalogue was encoded")
+	}
+	mustPanic(t, "two facts of one name", func() { eventstore.NewCodec(slices.Values([]domain.Event{domain.BillSettled{}, domain.BillSettled{}})) })
+	mustPanic(t, "an upcast of no fact", func() { eventstore.NewCodec(domain.Events()).Upcasting("bill.eaten.v1") })
+}
+
+func mustPanic(t *testing.T, what string, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	f()
+}
+
+// A payload of an older schema version is raised step by step when it is read;
+// what is stored stays as it is.
+func TestUpcasting(t *testing.T) {
+	t.Parallel()
+	rename := func(from, to string) eventstore.Upcast {
+		return func(payload json.RawMessage) (json.RawMessage, error) {
+			var fields map[string]json.RawMessage
+			if err := json.Unmarshal(payload, &fields); err != nil {
+				return nil, err
+			}
+			if _, ok := fields[from]; !ok {
+				return nil, fmt.Errorf("no %s", from)
+			}
+			fields[to] = fields[from]
+			delete(fields, from)
+			return json.Marshal(fields)
+		}
+	}
+	codec := eventstore.NewCodec(domain.Events()).Upcasting("bill.settled.v1", rename("ref", "receipt"), rename("receipt", "reference"))
+	want := domain.BillSettled{CustomerID: "ada", BillingPeriod: domain.PeriodOf(domain.Monthly, 2026, 11), Reference: "wire 7"}
+
+	_, schema, current, err := codec.Encode(want)
+	if err != nil || schema != 3 {
+		t.Fatalf("written with schema version %d, %v", schema, err)
+	}
+	for version, payload := range map[int16]string{
+		1: `{"customer_id":"ada","billing_period":"2026-11","ref":"wire 7"}`,
+		2: `{"customer_id":"ada","billing_period":"2026-11","receipt":"wire 7"}`,
+		3: string(current),
+	} {
+		if e, err := codec.Decode("bill.settled.v1", version, json.RawMessage(payload)); err != nil || e != want {
+			t.Errorf("schema version %d: %+v, %v", version, e, err)
+		}
+	}
+	if e, err := codec.Decode("bill.settled.v1", 1, json.RawMessage(`{"customer_id":"ada"}`)); err == nil || !strings.Contains(err.Error(), "bill.settled.v1 from schema version 1") {
+		t.Errorf("a payload that cannot be raised: %+v, %v", e, err)
+	}
+	if _, err := codec.Decode("bill.settled.v1", 4, current); err == nil {
+		t.Error("a newer schema version was read")
+	}
+
+	// The same through the log: an event stored by an older build.
+	s := newStore(t)
+	newer := eventstore.New(s.Pool(), codec, discard)
+	t.Cleanup(newer.Close)
+	_, err = s.Pool().Exec(t.Context(), `INSERT INTO events (partition, stream_id, stream_version, event_type, schema_version, sequence_key, payload)
+		VALUES ($1, 'customer/ada', 1, 'bill.settled.v1', 1, 'ada', '{"customer_id":"ada","billing_period":"2026-11","ref":"wire 7"}')`, eventstore.PartitionOf("ada"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := load(t, newer, "ada")
+	if old[0].Event != want || old[0].SchemaVersion != 1 {
+		t.Errorf("loaded %+v", old[0])
+	}
+	r := mustAppend(t, newer, batch("ada", old[0].Head(), "", want))
+	if r.Recorded[0].SchemaVersion != 3 {
+		t.Errorf("appended with schema version %d", r.Recorded[0].SchemaVersion)
+	}
+	if events := load(t, s, "ada"); events[1].Err == nil {
+		t.Error("the older build read the newer event")
+	}
+}
