@@ -193,7 +193,7 @@ func TestOneBadBatchHarmsNoOther(t *testing.T) {
 func TestAppendsUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
-	const writers, each, streams = 24, 40, 12
+	const writers, each, streams = 16, 20, 12
 	var succeeded, unknown atomic.Int64
 	var writing sync.WaitGroup
 	for w := range writers {

@@ -97,9 +97,12 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 		err    error
 	}
 	return func(yield func(Recorded, error) bool) {
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
-		pages := make(chan page)
+		pages, enough := make(chan page), make(chan struct{})
+		defer func() {
+			close(enough)
+			for range pages { // until the fetcher has given its connection back
+			}
+		}()
 		go func() {
 			defer close(pages)
 			for after := after; ; {
@@ -109,8 +112,8 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 					events, err = s.collect(rows)
 				}
 				select {
-				case pages <- page{events, err}:
-				case <-ctx.Done():
+				case pages <- page{events, err}: // an interruption too: a part is not the whole
+				case <-enough:
 					return
 				}
 				if err != nil || len(events) < pageSize {

@@ -96,6 +96,7 @@ func TestReadAllInterrupted(t *testing.T) {
 	if n := s.Pool().Stat().AcquiredConns(); n != 0 {
 		t.Errorf("who stopped early holds %d connections", n)
 	}
+	goleak.VerifyNone(t, before)
 	for stopAt := range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		read := 0
@@ -114,7 +115,6 @@ func TestReadAllInterrupted(t *testing.T) {
 			t.Errorf("interrupted, it gave %d of %d events and said %v", read, len(positions), interrupted)
 		}
 	}
-	goleak.VerifyNone(t, before)
 }
 
 func TestReadAllFails(t *testing.T) {

@@ -63,33 +63,25 @@ type instance[S any] struct {
 }
 
 func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking.Page) error {
-	var (
-		streams []domain.StreamID
-		ids     []string
-		byID    = map[string]*instance[S]{}
-	)
+	var ids []string
+	byID := map[string]*instance[S]{}
 	for _, e := range p.Events {
-		id, stream, ok := s.Correlate(e.Event)
+		id, _, ok := s.Correlate(e.Event)
 		if _, seen := byID[id]; !ok || seen {
 			continue
 		}
 		byID[id] = &instance[S]{id: id}
-		ids, streams = append(ids, id), append(streams, stream)
+		ids = append(ids, id)
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	rows := &pgx.Batch{}
-	rows.Queue(`SELECT id, state, version, last_position, coalesce(key, ''), coalesce(refusal, '') FROM sagas WHERE saga = $1 AND id = ANY($2)`, s.Name, ids)
-	unit, err := d.Begin(ctx, p.Tx, streams, rows, func(answers pgx.BatchResults) error { return s.load(answers, byID) })
-	if err != nil {
+	if err := s.load(ctx, p.Tx, ids, byID); err != nil {
 		return err
 	}
-	var requests []commands.Request
-	var senders []*instance[S]
-	var meta []eventstore.Recorded
+	var out outbox[S]
 	for _, e := range p.Events {
-		id, _, ok := s.Correlate(e.Event)
+		id, stream, ok := s.Correlate(e.Event)
 		if !ok {
 			continue
 		}
@@ -97,44 +89,64 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 		if e.Position <= in.position {
 			continue
 		}
-		var out []commands.Request
-		in.state, out = s.React(in.state, e.Event)
+		var requests []commands.Request
+		in.state, requests = s.React(in.state, e.Event)
 		in.position, in.changed = e.Position, true
 		in.version++
-		for _, r := range out {
-			requests, senders, meta = append(requests, r), append(senders, in), append(meta, e)
+		for _, r := range requests {
+			out = append(out, letter[S]{r, stream, in, e})
 		}
 	}
-	if err := s.send(ctx, unit, requests, senders, meta); err != nil {
-		return err
+	// Most pages ask for nothing: they lock no partition.
+	if len(out) > 0 {
+		grown, err := s.send(ctx, d, p.Tx, out)
+		if err != nil {
+			return err
+		}
+		p.Appended |= grown
 	}
-	p.Appended |= unit.Grown()
 	return s.save(ctx, p.Tx, byID)
 }
 
+// letter is a command that an instance asks for, and the event it follows from.
+type letter[S any] struct {
+	request commands.Request
+	stream  domain.StreamID
+	sender  *instance[S]
+	cause   eventstore.Recorded
+}
+
+type outbox[S any] []letter[S]
+
 // send dispatches what the instances ask for, and keeps refusals with them.
-func (s Saga[S]) send(ctx context.Context, unit *commands.Unit, requests []commands.Request, senders []*instance[S], causes []eventstore.Recorded) error {
-	if len(requests) == 0 {
-		return nil
+func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, tx pgx.Tx, out outbox[S]) (grown uint64, err error) {
+	streams, requests := make([]domain.StreamID, len(out)), make([]commands.Request, len(out))
+	for i, l := range out {
+		streams[i], requests[i] = l.stream, l.request
+	}
+	unit, err := d.Begin(ctx, tx, streams, nil, nil)
+	if err != nil {
+		return 0, fmt.Errorf("saga %s: %w", s.Name, err)
 	}
 	replies, err := unit.DispatchEach(ctx, requests, func(i int) eventstore.Meta {
-		return eventstore.Meta{Actor: "saga/" + s.Name, Causation: causes[i].EventID.String(), Correlation: correlation(causes[i])}
+		return eventstore.Meta{Actor: "saga/" + s.Name, Causation: out[i].cause.EventID.String(), Correlation: correlation(out[i].cause)}
 	})
 	if err != nil {
-		return fmt.Errorf("saga %s: %w", s.Name, err)
+		return 0, fmt.Errorf("saga %s: %w", s.Name, err)
 	}
 	for i, reply := range replies {
-		senders[i].key, senders[i].refusal = requests[i].Key(), ""
+		sender := out[i].sender
+		sender.key, sender.refusal = requests[i].Key(), ""
 		if reply.Refusal == nil {
 			continue
 		}
 		refused, ok := errors.AsType[*domain.Error](reply.Refusal)
 		if !ok {
-			return fmt.Errorf("saga %s: %s: %w", s.Name, requests[i].Name(), reply.Refusal)
+			return 0, fmt.Errorf("saga %s: %s: %w", s.Name, requests[i].Name(), reply.Refusal)
 		}
-		senders[i].refusal = requests[i].Name() + ": " + refused.Error()
+		sender.refusal = requests[i].Name() + ": " + refused.Error()
 	}
-	return nil
+	return unit.Grown(), nil
 }
 
 // correlation is the conversation an event belongs to: its own, or the one that
@@ -147,8 +159,8 @@ func correlation(e eventstore.Recorded) string {
 	return e.EventID.String()
 }
 
-func (s Saga[S]) load(answers pgx.BatchResults, byID map[string]*instance[S]) error {
-	rows, err := answers.Query()
+func (s Saga[S]) load(ctx context.Context, tx pgx.Tx, ids []string, byID map[string]*instance[S]) error {
+	rows, err := tx.Query(ctx, `SELECT id, state, version, last_position, coalesce(key, ''), coalesce(refusal, '') FROM sagas WHERE saga = $1 AND id = ANY($2)`, s.Name, ids)
 	if err != nil {
 		return fmt.Errorf("saga %s: load: %w", s.Name, err)
 	}

@@ -26,7 +26,7 @@ func BenchmarkMonth(b *testing.B) {
 	var app *App
 	h := &house{t: b, dsn: pgtest.DSN(b), stripe: stripe}
 	r := h.startApp(func(s *config.Config) {
-		s.Concurrency, s.DBPool, s.Poll = 128, 24, time.Second
+		s.Concurrency, s.DBPool, s.Poll = 64, 24, time.Second
 	}, func(a *App) { app = a })
 
 	var lines strings.Builder

@@ -156,6 +156,9 @@ func (l *link) answers() error {
 				}
 			case "INSERT", "UPDATE", "DELETE", "MERGE", "COPY":
 				wrote = wrote || !inBlock && l.proxy.mayLose(false, l.transaction())
+			case "SELECT":
+				said := l.transaction()
+				wrote = wrote || !inBlock && strings.Contains(said, "INSERT INTO") && l.proxy.mayLose(false, said)
 			}
 		case 'E': // ErrorResponse
 			wrote = false

@@ -101,7 +101,8 @@ func (p *Proxy) Resume() {
 // again.
 //
 // A commit is an answered COMMIT, or the end of an INSERT, UPDATE, DELETE, MERGE
-// or COPY outside a transaction block; a SELECT that writes is not seen.
+// or COPY outside a transaction block, or of a SELECT with an INSERT INTO in its
+// WITH; another SELECT that writes is not seen.
 func (p *Proxy) DropServerToClientOnCommit(containing ...string) <-chan struct{} {
 	return p.arm(&loss{containing: containing, happened: make(chan struct{})})
 }

@@ -84,9 +84,6 @@ type result struct {
 }
 
 func (r *result) read(rows pgx.Rows) error {
-	for _, f := range rows.FieldDescriptions() {
-		r.columns = append(r.columns, f.Name)
-	}
 	for rows.Next() {
 		values, err := rows.Values()
 		if err != nil {
@@ -94,7 +91,13 @@ func (r *result) read(rows pgx.Rows) error {
 		}
 		r.values = append(r.values, values)
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return err // and a query that failed has no columns to ask for
+	}
+	for _, f := range rows.FieldDescriptions() {
+		r.columns = append(r.columns, f.Name)
+	}
+	return nil
 }
 
 // The rest implements driver.Rows.

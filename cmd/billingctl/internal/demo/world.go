@@ -25,7 +25,7 @@ import (
 const (
 	stripeTimeout = time.Second
 	lease         = 2 * time.Second
-	concurrency   = 32
+	concurrency   = 128
 )
 
 // upWithin bounds how long a process may take to come up.
