@@ -15,7 +15,7 @@ const Channel = "events"
 
 // notifyEvery bounds the notifications of a process: NOTIFY takes a lock that
 // serialises the server's commits, so many appends share one.
-const notifyEvery = 5 * time.Millisecond
+const notifyEvery = 10 * time.Millisecond
 
 // notifier tells subscribers of this process at once, and other processes a
 // few milliseconds later, in a transaction of its own.

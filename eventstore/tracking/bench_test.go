@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
 )
@@ -105,43 +104,71 @@ func rawDrain(b *testing.B, h *house, name string, size int) {
 }
 
 // BenchmarkLatency appends 100 events a second and measures from before the
-// append to the handler.
+// append to the handler, beside the least that can be done: a reader that is
+// told by the appender and asks with one query.
 func BenchmarkLatency(b *testing.B) {
-	h := newHouse(b)
-	h.fill(300, 10)
-	h.exec(`ANALYZE`)
 	const appends = 500
-	handled := make(chan time.Time, appends)
-	p := tracking.Processor{Name: "latency", Start: tracking.Head, Handler: tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error {
-		for range p.Events {
-			handled <- time.Now()
-		}
-		return nil
-	})}
-	h.run(tracking.Options{Poll: time.Second}, p)
-	h.caughtUp("latency")
-	for n := range b.N {
-		took := make([]time.Duration, 0, appends)
-		committed := make([]time.Duration, 0, appends)
-		tick := time.NewTicker(10 * time.Millisecond)
-		for i := range appends {
-			<-tick.C
-			c := fmt.Sprintf("l%d-%d", n, i)
-			start := time.Now()
-			if _, err := h.store.Append(b.Context(), eventstore.Batch{Stream: domain.CustomerID(c).Stream(), Command: "test", Events: []domain.Event{registered(c)}}); err != nil {
-				b.Fatal(err)
+	run := func(b *testing.B, h *house, handled <-chan time.Time) {
+		for n := range b.N {
+			took, committed := make([]time.Duration, 0, appends), make([]time.Duration, 0, appends)
+			tick := time.NewTicker(10 * time.Millisecond)
+			for i := range appends {
+				<-tick.C
+				c := fmt.Sprintf("l%d-%d", n, i)
+				start := time.Now()
+				h.append(c, eventstore.Head{}, registered(c))
+				done := time.Now()
+				at := <-handled
+				took, committed = append(took, at.Sub(start)), append(committed, at.Sub(done))
 			}
-			done := time.Now()
-			at := <-handled
-			took = append(took, at.Sub(start))
-			committed = append(committed, at.Sub(done))
+			tick.Stop()
+			slices.Sort(took)
+			slices.Sort(committed)
+			for q, name := range map[int]string{50: "p50", 99: "p99"} {
+				b.ReportMetric(took[appends*q/100].Seconds()*1000, name+"-ms")
+				b.ReportMetric(committed[appends*q/100].Seconds()*1000, "after-commit-"+name+"-ms")
+			}
 		}
-		tick.Stop()
-		slices.Sort(took)
-		slices.Sort(committed)
-		b.ReportMetric(float64(took[appends/2].Microseconds())/1000, "p50-ms")
-		b.ReportMetric(float64(took[appends*99/100].Microseconds())/1000, "p99-ms")
-		b.ReportMetric(float64(committed[appends/2].Microseconds())/1000, "after-commit-p50-ms")
-		b.ReportMetric(float64(committed[appends*99/100].Microseconds())/1000, "after-commit-p99-ms")
 	}
+	b.Run("processor", func(b *testing.B) {
+		h := newHouse(b)
+		handled := make(chan time.Time, appends)
+		h.run(tracking.Options{Poll: time.Second}, tracking.Processor{Name: "latency", Handler: tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error {
+			for range p.Events {
+				handled <- time.Now()
+			}
+			return nil
+		})})
+		run(b, h, handled)
+	})
+	b.Run("raw", func(b *testing.B) {
+		h := newHouse(b)
+		handled, woken := make(chan time.Time, appends), make(chan struct{}, 1)
+		defer h.store.OnAppend(func(uint64) {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		})()
+		go func() {
+			after := int64(0)
+			for {
+				select {
+				case <-woken:
+				case <-b.Context().Done():
+					return
+				}
+				rows, err := h.pool.Query(b.Context(), `SELECT position, payload FROM events WHERE position > $1 ORDER BY position`, after)
+				if err != nil {
+					return
+				}
+				var payload []byte
+				_, _ = pgx.ForEachRow(rows, []any{&after, &payload}, func() error {
+					handled <- time.Now()
+					return nil
+				})
+			}
+		}()
+		run(b, h, handled)
+	})
 }

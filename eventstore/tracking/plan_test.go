@@ -86,11 +86,14 @@ func testPlans(t *testing.T, analyzed bool) {
 	if analyzed {
 		exec(`ANALYZE`)
 	}
-	exec(`PREPARE claim (text, smallint[], smallint[], bigint, text[], text) AS ` + claimSQL)
-	exec(`PREPARE newest (smallint[]) AS ` + newestSQL)
-	exec(`PREPARE page (smallint[], bigint[], bigint[], int[], text[]) AS ` + pageSQL)
-	exec(`PREPARE scan (text[], smallint[]) AS ` + scanSQL)
-	exec(`PREPARE status (text[]) AS ` + statusSQL)
+	prepare := func() {
+		exec(`PREPARE claim (text, smallint[], smallint[], bigint, text[], text) AS ` + claimSQL)
+		exec(`PREPARE newest (smallint[]) AS ` + newestSQL)
+		exec(`PREPARE page (smallint[], bigint[], bigint[], int[], text[]) AS ` + pageSQL)
+		exec(`PREPARE scan (text[], smallint[]) AS ` + scanSQL)
+		exec(`PREPARE status (text[]) AS ` + statusSQL)
+	}
+	prepare()
 	const some, all = `'{0,17,60,63}'`, `'{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,60,61,62,63}'`
 	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 		exec(`SET plan_cache_mode = ` + mode)
@@ -127,5 +130,23 @@ func testPlans(t *testing.T, analyzed bool) {
 				}
 			})
 		}
+	}
+
+	// Planned once, not each time: planning would take longer than running.
+	exec(`DEALLOCATE ALL`)
+	prepare()
+	exec(`SET plan_cache_mode = auto`)
+	for range 7 {
+		exec(`EXECUTE claim('abreast', ` + some + `, '{}', 1048576, '{b}', '60s')`)
+		exec(`EXECUTE newest(` + some + `)`)
+		exec(`EXECUTE page('{17}', '{50000}', '{1000000}', '{50}', '{b}')`)
+		exec(`EXECUTE scan('{behind}', ` + some + `)`)
+	}
+	var anew string
+	if err := conn.QueryRow(ctx, `SELECT coalesce(string_agg(name, ' '), '') FROM pg_prepared_statements WHERE name <> 'status' AND generic_plans = 0`).Scan(&anew); err != nil {
+		t.Fatal(err)
+	}
+	if anew != "" {
+		t.Errorf("planned anew each time: %s", anew)
 	}
 }

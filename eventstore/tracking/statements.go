@@ -5,6 +5,9 @@ package tracking
 // partition = p AND position > n, the planner sometimes takes the index on
 // position alone, for its better correlation, and then reads the events of all
 // partitions to find those of one.
+//
+// Arrays are hidden in sub-selects where the planner would otherwise take
+// their lengths for a reason to plan the statement anew each time it is run.
 
 // newestOf is the newest position of a partition, NULL if it is empty.
 func newestOf(partition string) string {
@@ -21,13 +24,13 @@ var claimSQL = `
 WITH claimed AS MATERIALIZED (
 	SELECT t.partition, t.position, t.replay_until, t.stop_at, t.attempts, t.failed_position, coalesce(t.last_error, '') AS last_error
 	FROM processor_tokens t
-	WHERE t.processor = $1 AND t.partition = ANY($2::smallint[]) AND NOT t.paused AND t.not_before <= clock_timestamp()
+	WHERE t.processor = $1 AND t.partition = ANY((SELECT $2::smallint[])::smallint[]) AND NOT t.paused AND t.not_before <= clock_timestamp()
 	AND (t.stop_at IS NULL OR t.position < t.stop_at)
-	AND CASE WHEN t.partition = ANY($3::smallint[])
+	AND CASE WHEN t.partition = ANY((SELECT $3::smallint[])::smallint[])
 		THEN t.position < ` + newestOf("t.partition") + `
 		ELSE (SELECT true FROM events e
 			WHERE (e.partition, e.position) > (t.partition, t.position) AND (e.partition, e.position) <= (t.partition, t.position + $4::bigint)
-			AND e.event_type <> ALL($5::text[])
+			AND e.event_type <> ALL((SELECT $5::text[])::text[])
 			ORDER BY e.partition, e.position LIMIT 1) END
 	ORDER BY t.partition
 	FOR UPDATE SKIP LOCKED
@@ -35,7 +38,7 @@ WITH claimed AS MATERIALIZED (
 SELECT json_agg(claimed)::text, set_config('idle_in_transaction_session_timeout', $6, true) FROM claimed HAVING count(*) > 0`
 
 // newestSQL is the end of each claimed partition.
-var newestSQL = `SELECT p, coalesce(` + newestOf("p") + `, 0) FROM unnest($1::smallint[]) AS p`
+var newestSQL = `SELECT p, coalesce(` + newestOf("p") + `, 0) FROM unnest((SELECT $1::smallint[])) AS p`
 
 // eventColumns are what scanEvent reads of an event e.
 const eventColumns = `e.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.event_type, e.schema_version, e.sequence_key,
@@ -44,10 +47,10 @@ const eventColumns = `e.partition, e.position, e.event_id, e.stream_id, e.stream
 // pageSQL is what follows each claimed token, in order.
 const pageSQL = `
 SELECT ` + eventColumns + `
-FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::int[]) AS t(partition, after, until, most)
+FROM unnest((SELECT $1::smallint[]), (SELECT $2::bigint[]), (SELECT $3::bigint[]), (SELECT $4::int[])) AS t(partition, after, until, most)
 CROSS JOIN LATERAL (
 	SELECT * FROM events
-	WHERE (partition, position) > (t.partition, t.after) AND (partition, position) <= (t.partition, t.until) AND event_type <> ALL($5::text[])
+	WHERE (partition, position) > (t.partition, t.after) AND (partition, position) <= (t.partition, t.until) AND event_type <> ALL((SELECT $5::text[])::text[])
 	ORDER BY partition, position LIMIT t.most
 ) e`
 
@@ -93,13 +96,13 @@ WHERE t.processor = $1 AND t.partition = mine.partition`
 // partitions: one index probe a partition, no locks, no transaction id.
 var scanSQL = `
 WITH newest AS MATERIALIZED (
-	SELECT p AS partition, ` + newestOf("p") + ` AS position FROM unnest($2::smallint[]) AS p
+	SELECT p AS partition, ` + newestOf("p") + ` AS position FROM unnest((SELECT $2::smallint[])) AS p
 )
 SELECT t.processor, count(*),
 	coalesce(bit_or(1::bigint << t.partition) FILTER (WHERE t.position < n.position AND NOT t.paused AND t.not_before <= clock_timestamp()), 0),
 	count(*) FILTER (WHERE t.position > coalesce(n.position, 0))
 FROM processor_tokens t JOIN newest n ON n.partition = t.partition
-WHERE t.processor = ANY($1::text[])
+WHERE t.processor = ANY((SELECT $1::text[])::text[])
 GROUP BY t.processor`
 
 // statusSQL counts exactly, so it costs an index entry an event of the lag. An

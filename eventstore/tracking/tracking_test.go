@@ -170,7 +170,7 @@ func (h *house) runOn(pool *pgxpool.Pool, store *eventstore.Store, o tracking.Op
 // eventually waits for a condition, which says what is missing.
 func (h *house) eventually(missing func() string) {
 	h.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		m := missing()
 		if m == "" {
