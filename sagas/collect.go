@@ -212,8 +212,8 @@ func (c *Collector) startAgain(ctx context.Context, j *job, again int) error {
 	}, func(r *record, b domain.Bill) {
 		r.start = b.Start
 		r.again += again
-		if again > 0 {
-			r.quietSeconds = 0
+		if again > 0 { // a key of its own: its window begins now
+			r.quietSeconds, r.firstSent = 0, nil
 		}
 		if r.latestCharge == nil {
 			r.latestCharge = new(string)

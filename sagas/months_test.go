@@ -264,7 +264,7 @@ func TestRateLimitIsNotADecline(t *testing.T) {
 	s := r.start(options{})
 	ids := customers(60)
 	s.owe(ids...)
-	r.within(90*time.Second, "all are charged", func() bool {
+	r.within(2*time.Minute, "all are charged", func() bool {
 		return r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == len(ids)
 	})
 	r.once(november, ids...)
@@ -299,7 +299,7 @@ func TestRandomFaults(t *testing.T) {
 					}
 				}
 			}
-			r.within(90*time.Second, "all are charged", func() bool {
+			r.within(2*time.Minute, "all are charged", func() bool {
 				return r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == len(ids)
 			})
 			r.once(november, ids...)
@@ -347,9 +347,9 @@ func TestOneBadFact(t *testing.T) {
 	})
 	if _, err := r.pool.Exec(t.Context(), `
 		INSERT INTO events (partition, stream_id, stream_version, event_type, sequence_key, payload)
-		SELECT e.partition, e.stream_id, 2, 'billing.due.v1', e.sequence_key, replace(d.payload::text, $2, $3)::json
+		SELECT e.partition, e.stream_id, 2, 'billing.due.v1', e.sequence_key, jsonb_set(d.payload::jsonb, '{customer_id}', to_jsonb($2::text))::json
 		FROM events e, (SELECT payload FROM events WHERE event_type = 'billing.due.v1' LIMIT 1) d WHERE e.stream_id = $1`,
-		string(ids[3].Stream()), string(ids[0]), string(ids[3])); err != nil {
+		string(ids[3].Stream()), string(ids[3])); err != nil {
 		t.Fatal(err)
 	}
 	good := append(append([]domain.CustomerID{}, ids[:3]...), ids[4:]...)

@@ -36,8 +36,8 @@ type rig struct {
 // timeouts of the tests: calls are answered in milliseconds unless a fault
 // says otherwise.
 const (
-	testTimeout = 400 * time.Millisecond
-	testLease   = 900 * time.Millisecond
+	testTimeout = 1500 * time.Millisecond
+	testLease   = 2 * time.Second
 )
 
 var november = domain.PeriodOf(domain.Monthly, 2026, 11)
@@ -194,7 +194,7 @@ func customers(n int) []domain.CustomerID {
 // eventually waits for a condition; what is said in the failure is read then.
 func (r *rig) eventually(what string, met func() bool) {
 	r.t.Helper()
-	r.within(30*time.Second, what, met)
+	r.within(90*time.Second, what, met)
 }
 
 func (r *rig) within(limit time.Duration, what string, met func() bool) {
