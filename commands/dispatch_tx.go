@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (u *Unit) dispatch(ctx context.Context, reqs []Request, meta func(i int) ev
 	}
 	var batches []eventstore.Batch
 	var owner []int
-	inBatch := map[domain.Key]int{}
+	inBatch, repeats := map[domain.Key]int{}, map[int]int{}
 	for i, req := range reqs {
 		at := u.states[req.Stream()]
 		if err := u.broken[req.Stream()]; err != nil {
@@ -145,13 +146,19 @@ func (u *Unit) dispatch(ctx context.Context, reqs []Request, meta func(i int) ev
 			continue
 		}
 		if answer, ok := seen[req.Key()]; ok && req.Key() != "" {
+			answer, err := u.told(ctx, answer, req, prints[i])
+			if err != nil {
+				return nil, err
+			}
 			replies[i] = Reply{Receipt: answer.receipt, Refusal: answer.err, State: at.state}
 			continue
 		}
 		if first, ok := inBatch[req.Key()]; ok && req.Key() != "" {
-			replies[i] = Reply{Refusal: domain.ErrKeyReused.With("key %s occurs twice in one transaction", req.Key()), State: at.state}
-			if string(prints[first]) == string(prints[i]) {
-				replies[i] = Reply{State: at.state} // the same command: the first one's answer is its answer
+			replies[i] = Reply{State: at.state}
+			if reqs[first].Name() == req.Name() && bytes.Equal(prints[first], prints[i]) {
+				repeats[i] = first // the same command: the first one's answer is its answer
+			} else {
+				replies[i].Refusal = domain.ErrKeyReused.With("key %s occurs twice in one transaction", req.Key())
 			}
 			continue
 		}
@@ -181,7 +188,14 @@ func (u *Unit) dispatch(ctx context.Context, reqs []Request, meta func(i int) ev
 		u.states[req.Stream()] = at
 		replies[i].Events, replies[i].State = events, at.state
 	}
-	return replies, u.write(ctx, batches, owner, replies)
+	if err := u.write(ctx, batches, owner, replies); err != nil {
+		return nil, err
+	}
+	for i, first := range repeats {
+		replies[i].Receipt = replies[first].Receipt
+		replies[i].Receipt.Replayed = true
+	}
+	return replies, nil
 }
 
 // write appends batches. Batches of one stream are chained through the heads
@@ -208,11 +222,11 @@ func (u *Unit) write(ctx context.Context, batches []eventstore.Batch, owner []in
 		u.grown |= eventstore.Grown(results)
 		heads := map[domain.StreamID]eventstore.Head{}
 		for k, r := range results {
+			if r.Receipt.Replayed || errors.Is(r.Err, domain.ErrKeyReused) {
+				return fmt.Errorf("%s: %w", now[k].Command, eventstore.ErrRaced)
+			}
 			if r.Err != nil {
 				return fmt.Errorf("%s: %w", now[k].Command, r.Err) // the locks make this impossible; the caller rolls back
-			}
-			if r.Receipt.Replayed {
-				return fmt.Errorf("%s: %w", now[k].Command, eventstore.ErrRaced)
 			}
 			replies[nowOwner[k]].Receipt = r.Receipt
 			if n := len(r.Recorded); n > 0 {
@@ -250,17 +264,36 @@ func (u *Unit) Committed() {
 	u.d.log.Committed(u.grown)
 }
 
+// seenKey is the answer to a key that was seen before, asked with a command
+// and a fingerprint.
 type seenKey struct {
 	receipt eventstore.Receipt
 	err     error
+	command string
+	print   []byte
+}
+
+// told is the answer for req, whose key another request may have asked for
+// with another meaning.
+func (u *Unit) told(ctx context.Context, answer seenKey, req Request, print []byte) (seenKey, error) {
+	if answer.command == req.Name() && bytes.Equal(answer.print, print) {
+		return answer, nil
+	}
+	receipt, _, err := u.d.log.Receipt(ctx, u.tx, req.Key(), req.Name(), print)
+	if err != nil && !errors.Is(err, domain.ErrKeyReused) {
+		return seenKey{}, err
+	}
+	return seenKey{receipt: receipt, err: err}, nil
 }
 
 // receipts looks all keys up in one round trip.
 func (u *Unit) receipts(ctx context.Context, reqs []Request, prints [][]byte) (map[domain.Key]seenKey, error) {
 	var queries []eventstore.KeyQuery
+	asked := map[domain.Key]int{}
 	for i, req := range reqs {
-		if req.Key() != "" {
+		if _, twice := asked[req.Key()]; req.Key() != "" && !twice {
 			queries = append(queries, eventstore.KeyQuery{Key: req.Key(), Command: req.Name(), Fingerprint: prints[i]})
+			asked[req.Key()] = i
 		}
 	}
 	if len(queries) == 0 {
@@ -272,7 +305,8 @@ func (u *Unit) receipts(ctx context.Context, reqs []Request, prints [][]byte) (m
 	}
 	seen := make(map[domain.Key]seenKey, len(found))
 	for key, answer := range found {
-		seen[key] = seenKey{answer.Receipt, answer.Err}
+		i := asked[key]
+		seen[key] = seenKey{answer.Receipt, answer.Err, reqs[i].Name(), prints[i]}
 	}
 	return seen, nil
 }

@@ -7,7 +7,7 @@
 //
 // [Dispatcher.Dispatch] is the one path for all: key seen? the old receipt;
 // else load, fold, decide, append, and again if the stream moved meanwhile.
-// [Dispatcher.DispatchTx] is the same inside a transaction, for any number of
+// [Dispatcher.Begin] is the same inside a transaction, for any number of
 // commands: sagas, the due scanner and the collector use it. [Gateway] adds
 // retries for callers in this process: the same command value again, and only
 // after errors that may pass.

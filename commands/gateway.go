@@ -65,11 +65,8 @@ type Exponential struct {
 // After implements RetryScheduler.
 func (e Exponential) After(n int) (time.Duration, bool) {
 	wait := e.First
-	for range n - 1 {
-		if wait *= 2; wait >= e.Ceiling {
-			wait = e.Ceiling
-			break
-		}
+	for i := 1; i < n && wait < e.Ceiling; i++ {
+		wait *= 2
 	}
-	return wait, n < e.Most
+	return min(wait, e.Ceiling), n < e.Most
 }

@@ -244,9 +244,6 @@ func TestAppendsUnderLoad(t *testing.T) {
 	if keys := count(t, s.Pool(), `SELECT count(*) FROM command_keys`); int64(keys) != total {
 		t.Errorf("%d keys for %d events", keys, total)
 	}
-	if s.Commits() >= total {
-		t.Errorf("%d commits for %d events: none was shared", s.Commits(), total)
-	}
 }
 
 // The same command fifty times at once, over three processes: one event, and

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/billonce/billonce/domain"
@@ -136,54 +136,59 @@ func TestAnswerToASharedCommitIsLost(t *testing.T) {
 	}
 }
 
-// The server ends the sessions in the middle of everything; whoever asks again
+// The server ends sessions in the middle of everything; whoever asks again
 // until there is an answer has written once.
 func TestServerEndsSessions(t *testing.T) {
 	t.Parallel()
+	const writers, enough = 6, 5
 	admin := newStore(t)
 	s := storeOn(t, connect(t, pgtest.DSN(t), 8))
+	var ended atomic.Int64
 	stop := make(chan struct{})
-	var killing, writing sync.WaitGroup
-	killing.Go(func() {
+	var ending, writing sync.WaitGroup
+	ending.Go(func() {
 		for {
 			select {
 			case <-stop:
 				return
 			default:
-				_, err := admin.Pool().Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				tag, err := admin.Pool().Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND query LIKE '%command_keys%' AND random() < 0.1`)
 				if err != nil {
 					t.Error(err)
+					return
 				}
+				ended.Add(tag.RowsAffected())
 			}
 		}
 	})
-	receipts := make([]eventstore.Receipt, 120)
-	for w := range 6 {
+	var mu sync.Mutex
+	receipts := map[domain.CustomerID]eventstore.Receipt{}
+	for w := range writers {
 		writing.Go(func() {
-			for i := w; i < len(receipts); i += 6 {
-				c := domain.CustomerID(fmt.Sprintf("c%d", i))
-				for {
-					r, err := s.Append(context.WithoutCancel(t.Context()), batch(c, eventstore.Head{}, "k/"+domain.Key(c), moved(c, 1)))
-					if err == nil {
-						receipts[i] = r.Receipt
-						break
-					}
-					if !eventstore.Transient(err) {
-						t.Errorf("%s: %v", c, err)
-						break
-					}
+			for i := 0; i < 20 || ended.Load() < enough; i++ {
+				c := domain.CustomerID(fmt.Sprintf("c%d-%d", w, i))
+				r, err := s.Append(t.Context(), batch(c, eventstore.Head{}, "k/"+domain.Key(c), moved(c, 1)))
+				for eventstore.Transient(err) {
+					r, err = s.Append(t.Context(), batch(c, eventstore.Head{}, "k/"+domain.Key(c), moved(c, 1)))
 				}
+				if err != nil {
+					t.Errorf("%s: %v", c, err)
+					return
+				}
+				mu.Lock()
+				receipts[c] = r.Receipt
+				mu.Unlock()
 			}
 		})
 	}
 	writing.Wait()
 	close(stop)
-	killing.Wait()
-	for i, r := range receipts {
-		events := load(t, admin, domain.CustomerID(fmt.Sprintf("c%d", i)))
-		if len(events) != 1 || !reflect.DeepEqual(r.Position, events[0].Place) {
-			t.Errorf("append %d: receipt %+v, %d events", i, r, len(events))
+	ending.Wait()
+	for c, r := range receipts {
+		events := load(t, admin, c)
+		if len(events) != 1 || r.Position != events[0].Place {
+			t.Errorf("%s: receipt %+v, %d events", c, r, len(events))
 		}
 	}
 }
