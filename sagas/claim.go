@@ -146,6 +146,7 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 			case claim == domain.ClaimResolve || maySent:
 				jobs = append(jobs, &job{r: r, task: taskResolve, resolveOnly: claim == domain.ClaimResolve})
 			default:
+				r.firstSent = nil // no confirm of this attempt can have left: its key's window begins now
 				r.sent(now)
 				start(r, startAttempt(r), &job{r: r, task: taskSend})
 			}

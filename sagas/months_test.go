@@ -268,8 +268,8 @@ func TestRateLimitIsNotADecline(t *testing.T) {
 		return r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == len(ids)
 	})
 	r.once(november, ids...)
-	if n := r.count(`SELECT count(*) FROM events WHERE event_type IN ('charge.declined.v1', 'charge.unknown.v1')`); n != 0 {
-		t.Errorf("%d bills count as declined or unknown", n)
+	if n := r.count(`SELECT count(*) FROM events WHERE event_type IN ('charge.declined.v1', 'charge.rejected.v1')`); n != 0 {
+		t.Errorf("%d bills count as declined or rejected", n)
 	}
 }
 
