@@ -57,11 +57,15 @@ func (l lock) take(ctx context.Context, how int) error {
 	}
 }
 
-// drop gives the lock up. It may be called twice.
+// drop gives the lock up. It may be called twice. Closing the file alone would
+// not do: a child of this process that has forked and not yet begun its program
+// holds the same open file, and the lock with it.
 func (l lock) drop() {
-	if l.file != nil {
-		l.file.Close()
+	if l.file == nil {
+		return
 	}
+	syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN)
+	l.file.Close()
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
