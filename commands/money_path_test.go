@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -71,6 +72,9 @@ func TestPromisesHoldInAnyOrder(t *testing.T) {
 			if refusal, ok := errors.AsType[*domain.Error](err); err != nil && !ok {
 				t.Fatalf("%s: %v", command.Name(), refusal)
 			}
+			if second(command, paid) && !slices.ContainsFunc(events, isSurprise) {
+				t.Fatalf("a second success went unnoticed: %+v", command)
+			}
 			for _, e := range events {
 				reached[e.EventName()]++
 				promises(t, c, command, e, paid)
@@ -89,6 +93,22 @@ func TestPromisesHoldInAnyOrder(t *testing.T) {
 			t.Errorf("no walk reached %s", name)
 		}
 	}
+}
+
+// second reports whether a command tells of a success by another charge than
+// the one that has paid the bill.
+func second(command commands.Command[domain.Customer], paid map[domain.Period]string) bool {
+	c, ok := command.(commands.RecordChargeOutcome)
+	if !ok || c.Class != domain.Paid {
+		return false
+	}
+	charge, billed := paid[c.BillingPeriod]
+	return billed && charge != c.Outcome.ChargeID
+}
+
+func isSurprise(e domain.Event) bool {
+	_, ok := e.(domain.ChargeOutcomeSurprise)
+	return ok
 }
 
 // promises checks one decided fact against the state it was decided on.

@@ -60,17 +60,26 @@ func (s *Store) Append(ctx context.Context, b Batch) (Result, error) {
 // AppendTx adds batches inside tx, in order, and answers each by itself: one
 // that clashes leaves the others as they are. It takes the partitions' locks
 // first, ascending; a caller that has decided on what it read in tx after
-// taking the same locks (LockPartitions) cannot meet a conflict. After the
-// commit the caller tells Committed which partitions grew ([Grown]).
+// taking the same locks (LockPartitions) cannot meet a conflict. Only a
+// Request that another transaction writes at the same moment fails the whole.
+// After the commit the caller tells Committed which partitions grew ([Grown]).
 func (s *Store) AppendTx(ctx context.Context, tx Querier, batches ...Batch) ([]Result, error) {
 	results := make([]Result, len(batches))
+	lock := partitionsOfBatches(batches)
 	for _, round := range rounds(batches) {
-		if err := s.appendRound(ctx, tx, batches, round, results, true); err != nil {
-			return nil, fmt.Errorf("append %d batches: %w", len(batches), err)
+		for part := range slices.Chunk(round, statementMost) {
+			if err := s.appendRound(ctx, tx, batches, part, results, lock); err != nil {
+				return nil, fmt.Errorf("append %d batches: %w", len(batches), err)
+			}
+			lock = nil // all of them are held by now
 		}
 	}
 	return results, nil
 }
+
+// statementMost is how many batches one statement writes: enough to make its
+// fixed cost small, few enough for the buffers on both sides to be kept.
+const statementMost = 200
 
 // Grown is the mask of partitions that results added events to.
 func Grown(results []Result) (mask uint64) {
@@ -120,12 +129,13 @@ func rounds(batches []Batch) (rounds [][]int) {
 }
 
 // appendRound runs the insert for the batches of one round and fills results.
-func (s *Store) appendRound(ctx context.Context, q Querier, batches []Batch, round []int, results []Result, lockFirst bool) error {
+// The partitions in lock are locked first.
+func (s *Store) appendRound(ctx context.Context, q Querier, batches []Batch, round []int, results []Result, lock []int16) error {
 	in, err := s.prepare(batches, round)
 	if err != nil {
 		return err
 	}
-	if err := in.run(ctx, q, lockFirst); err != nil {
+	if err := in.run(ctx, q, lock); err != nil {
 		return err
 	}
 	for k, i := range round {
@@ -221,17 +231,22 @@ func (s *Store) prepare(batches []Batch, round []int) (*insertion, error) {
 		total += len(batches[i].Events)
 	}
 	in := &insertion{
-		batches: make([]Batch, 0, len(round)), partition: make([]int16, 0, len(round)), first: make([]int, 1, len(round)+1),
+		batches: make([]Batch, 0, len(round)), first: make([]int, 1, len(round)+1),
 		events: make([]Recorded, 0, total), answers: make([]answer, len(round)),
 	}
+	var meta []byte // of batches[n]
+	var n int
+	var err error
 	for _, i := range round {
 		b := batches[i]
 		if b.Key == "" && len(b.Events) == 0 {
 			return nil, fmt.Errorf("batch for %s has neither events nor a key", b.Stream)
 		}
-		meta, err := json.Marshal(b.Meta)
-		if err != nil {
-			return nil, fmt.Errorf("encode metadata: %w", err)
+		if meta == nil || b.Meta != batches[n].Meta { // the batches of one call often share it
+			if meta, err = json.Marshal(b.Meta); err != nil {
+				return nil, fmt.Errorf("encode metadata: %w", err)
+			}
+			n = i
 		}
 		sequence := b.Stream.SequenceKey()
 		partition := PartitionOf(sequence)
@@ -253,7 +268,7 @@ func (s *Store) prepare(batches []Batch, round []int) (*insertion, error) {
 				CommandKey: b.Key, Digest: previous, Event: e,
 			})
 		}
-		in.batches, in.partition, in.first = append(in.batches, b), append(in.partition, partition), append(in.first, len(in.events))
+		in.batches, in.first = append(in.batches, b), append(in.first, len(in.events))
 	}
 	return in, nil
 }
@@ -285,9 +300,16 @@ func partitionsOf(streams []domain.StreamID) []int16 {
 	return ascending(ps)
 }
 
+func partitionsOfBatches(batches []Batch) []int16 {
+	ps := make([]int16, len(batches))
+	for i := range batches {
+		ps[i] = PartitionOfStream(batches[i].Stream)
+	}
+	return ascending(ps)
+}
+
 // ascending sorts partitions and removes repetitions.
-func ascending(partitions []int16) []int16 {
-	ps := slices.Clone(partitions)
+func ascending(ps []int16) []int16 {
 	slices.Sort(ps)
 	return slices.Compact(ps)
 }

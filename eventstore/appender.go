@@ -17,12 +17,15 @@ const (
 )
 
 // appender lets appends that wait at the same time share a commit. An append
-// that finds a committer free goes alone and at once.
+// that finds nobody at work goes alone and at once. The second committer begins
+// when as many wait as the last group had, which were then those that come back:
+// without that, the first of them would go alone and leave the others behind.
 type appender struct {
 	store *Store
 
 	mu    sync.Mutex
 	busy  int
+	last  int // size of the group that was committed last
 	queue []*waiting
 }
 
@@ -35,14 +38,18 @@ type waiting struct {
 
 func (a *appender) append(ctx context.Context, b Batch) (Result, error) {
 	a.mu.Lock()
-	if a.busy < committers {
+	if a.busy == 0 || a.busy < committers && a.last <= 1 {
 		a.busy++
 		a.mu.Unlock()
-		defer a.next()
+		defer a.next(1)
 		return a.alone(ctx, b)
 	}
 	w := &waiting{batch: b, done: make(chan struct{})}
 	a.queue = append(a.queue, w)
+	if a.busy < committers && len(a.queue) >= a.last {
+		a.busy++
+		go a.commit(a.take())
+	}
 	a.mu.Unlock()
 	select {
 	case <-w.done:
@@ -70,22 +77,23 @@ func (a *appender) withdraw(w *waiting) bool {
 }
 
 // next hands the committer on to whatever waits, or frees it.
-func (a *appender) next() {
+func (a *appender) next(committed int) {
 	a.mu.Lock()
-	group := a.take()
-	if len(group) == 0 {
-		a.busy--
-		a.mu.Unlock()
+	defer a.mu.Unlock()
+	a.last = committed
+	if group := a.take(); len(group) > 0 {
+		go a.commit(group)
 		return
 	}
-	a.mu.Unlock()
-	go func() {
-		defer a.next()
-		a.together(group)
-		// Those who were just answered come back with their next appends: let them
-		// queue, so that they share the next commit as well.
-		runtime.Gosched()
-	}()
+	a.busy--
+}
+
+func (a *appender) commit(group []*waiting) {
+	defer a.next(len(group))
+	a.together(group)
+	// Those who were just answered come back with their next appends: let them
+	// queue, so that they share the next commit as well.
+	runtime.Gosched()
 }
 
 // take removes a group from the queue: no two of the same stream or key, since
@@ -121,8 +129,12 @@ func (a *appender) take() (group []*waiting) {
 // alone writes one batch by one statement.
 func (a *appender) alone(ctx context.Context, b Batch) (Result, error) {
 	s := a.store
-	results := make([]Result, 1)
-	err := s.appendRound(ctx, s.pool, []Batch{b}, []int{0}, results, false)
+	batches, results := []Batch{b}, make([]Result, 1)
+	var lock []int16
+	if !lone(batches) {
+		lock = partitionsOfBatches(batches)
+	}
+	err := s.appendRound(ctx, s.pool, batches, []int{0}, results, lock)
 	switch {
 	case err == nil:
 		s.commits.Add(1)
@@ -148,7 +160,7 @@ func (a *appender) together(group []*waiting) {
 		for i, w := range group {
 			batches[i], round[i] = w.batch, i
 		}
-		err := s.appendRound(ctx, s.pool, batches, round, results, true)
+		err := s.appendRound(ctx, s.pool, batches, round, results, partitionsOfBatches(batches))
 		if err == nil {
 			s.commits.Add(1)
 			s.Committed(Grown(results))

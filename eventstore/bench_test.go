@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -46,9 +47,9 @@ func (r rivals) race(b *testing.B) {
 			}
 			return float64(r.units) / time.Since(start).Seconds()
 		}
-		for range b.N {
-			rate(r.raw)
-			rate(r.log)
+		rate(r.raw)
+		rate(r.log)
+		for b.Loop() {
 			for range turns {
 				raw, log = append(raw, rate(r.raw)), append(log, rate(r.log))
 				ratio = append(ratio, log[len(log)-1]/raw[len(raw)-1])
@@ -71,6 +72,8 @@ func median(xs []float64) float64 {
 // for the rival's table.
 func benchLog(b *testing.B) (*eventstore.Store, *pgxpool.Pool) {
 	b.Helper()
+	before := debug.SetGCPercent(300) // as the service runs
+	b.Cleanup(func() { debug.SetGCPercent(before) })
 	pool := connect(b, pgtest.DSN(b), benchConnections)
 	_, err := pool.Exec(b.Context(), `CREATE TABLE raw_events (
 		position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, stream text NOT NULL, version integer NOT NULL, type text NOT NULL,

@@ -56,6 +56,14 @@ func (c *Codec) Upcasting(name string, upcasts ...Upcast) *Codec {
 // Names lists the contract names this codec knows.
 func (c *Codec) Names() []string { return c.names }
 
+// name is a contract name as a string, without a copy if the codec knows it.
+func (c *Codec) name(text []byte) string {
+	if s, ok := c.types[string(text)]; ok {
+		return s.name
+	}
+	return string(text)
+}
+
 // Encode gives a fact's contract name, schema version and payload.
 func (c *Codec) Encode(e domain.Event) (name string, version int16, payload json.RawMessage, err error) {
 	s, ok := c.types[e.EventName()]

@@ -11,6 +11,7 @@ import (
 	wsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/billonce/billonce/domain"
 )
@@ -24,11 +25,10 @@ const Topic = "events"
 type insertion struct {
 	wsql.DefaultPostgreSQLSchema // the reading half is tracking's; nothing of it is used here
 
-	batches   []Batch
-	partition []int16
-	first     []int // events[first[i]:first[i+1]] are those of batches[i]
-	events    []Recorded
-	answers   []answer
+	batches []Batch
+	first   []int // events[first[i]:first[i+1]] are those of batches[i]
+	events  []Recorded
+	answers []answer
 }
 
 // answer says what became of a batch.
@@ -41,10 +41,10 @@ const (
 	stale               // taken or moved
 )
 
-// lone reports whether the insertion is of the most frequent kind, which has a
+// lone reports whether batches are of the most frequent kind, which has a
 // statement of its own: one event under a key.
-func (in *insertion) lone() bool {
-	return len(in.batches) == 1 && len(in.events) == 1 && in.batches[0].Key != "" && in.batches[0].Request == nil
+func lone(batches []Batch) bool {
+	return len(batches) == 1 && len(batches[0].Events) == 1 && batches[0].Key != "" && batches[0].Request == nil
 }
 
 func (in *insertion) requests() bool {
@@ -78,88 +78,90 @@ RETURNING position, recorded_at`
 //
 // Arrays are wrapped in sub-selects to hide their lengths from the planner: a
 // plan that does not depend on them is made once and kept, and making one takes
-// longer than executing it. For the same reason it tests membership (a hash)
-// where one would join: a kept plan has to be good for any length.
+// longer than executing it. The series beside them lets the planner expect a
+// thousand batches, so that the plan it keeps joins by hash.
 const (
 	manyBatches = `
 WITH batch AS MATERIALIZED (
 	SELECT b.*, expected = coalesce((SELECT e.stream_version FROM events e WHERE e.stream_id = b.stream ORDER BY e.stream_version DESC LIMIT 1), 0) AS here
-	FROM unnest((SELECT $1::text[]), (SELECT $2::int[]), (SELECT $3::int[]), (SELECT $4::text[]), (SELECT $5::text[]), (SELECT $6::bytea[]),
-		(SELECT $7::text[]), (SELECT $8::text[]), (SELECT $9::bytea[]))
-		WITH ORDINALITY AS b(stream, expected, last, key, command, fingerprint, actor, request, request_digest, n)
-), ready AS MATERIALIZED (
-	SELECT * FROM batch b WHERE here`
-	unlessRequested = ` AND NOT EXISTS (SELECT FROM request_keys r WHERE r.actor = b.actor AND r.key = b.request)`
-	manyKeys        = `
+	FROM ROWS FROM (generate_series(1, (SELECT $1::int)), unnest((SELECT $2::text[])), unnest((SELECT $3::int[])), unnest((SELECT $4::int[])), unnest((SELECT $5::text[])),
+		unnest((SELECT $6::text[])), unnest((SELECT $7::bytea[])), unnest((SELECT $8::smallint[])), unnest((SELECT $9::text[])), unnest((SELECT $10::text[]))`
+	manyHeaders = `,
+		unnest((SELECT $18::text[])), unnest((SELECT $19::text[])), unnest((SELECT $20::bytea[]))`
+	manyNames   = `) AS b(n, stream, expected, last, key, command, fingerprint, partition, sequence, metadata`
+	headerNames = `, actor, header, body_digest`
+	manyKeys    = `)
 ), keys AS (
 	INSERT INTO command_keys (key, command, fingerprint, stream_id, first_version, last_version)
-	SELECT key, command, fingerprint, stream, expected + 1, last FROM ready WHERE key <> '' ORDER BY key
+	SELECT key, command, fingerprint, stream, expected + 1, last FROM batch b WHERE here AND key <> ''`
+	unlessRequested = ` AND NOT EXISTS (SELECT FROM request_keys r WHERE r.actor = b.actor AND r.key = b.header)`
+	manyFresh       = ` ORDER BY key COLLATE "C"
 	ON CONFLICT (key) DO NOTHING
 	RETURNING key
 ), fresh AS MATERIALIZED (
-	SELECT * FROM ready WHERE key = '' OR key IN (SELECT key FROM keys)`
+	SELECT * FROM batch b WHERE here AND (key IN (SELECT key FROM keys) OR key = '')`
 	manyRequests = `
 ), requests AS (
 	INSERT INTO request_keys (actor, key, command, body_digest, command_key)
-	SELECT actor, request, command, request_digest, key FROM fresh WHERE request <> '' ORDER BY actor, request`
+	SELECT actor, header, command, body_digest, key FROM fresh WHERE header <> '' ORDER BY actor COLLATE "C", header COLLATE "C"`
 	manyEvents = `
 ), written AS (
 	INSERT INTO events (partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)
-	SELECT e.partition, nextval('events_position_seq'), e.event_id, e.stream, e.version, e.name, e.schema, e.sequence, e.payload::json, e.metadata::json, nullif(e.key, ''), e.digest
-	FROM unnest((SELECT $10::int[]), (SELECT $11::smallint[]), (SELECT $12::uuid[]), (SELECT $13::text[]), (SELECT $14::int[]), (SELECT $15::text[]),
-		(SELECT $16::smallint[]), (SELECT $17::text[]), (SELECT $18::text[]), (SELECT $19::text[]), (SELECT $20::text[]), (SELECT $21::bytea[]))
-		AS e(n, partition, event_id, stream, version, name, schema, sequence, payload, metadata, key, digest)
-	WHERE (e.n IN (SELECT n FROM fresh)) IS TRUE
+	SELECT b.partition, nextval('events_position_seq'), e.event_id, b.stream, e.version, e.name, e.schema, b.sequence, e.payload::json, b.metadata::json, nullif(b.key, ''), e.digest
+	FROM unnest((SELECT $11::int[]), (SELECT $12::uuid[]), (SELECT $13::int[]), (SELECT $14::text[]), (SELECT $15::smallint[]), (SELECT $16::text[]), (SELECT $17::bytea[]))
+		WITH ORDINALITY AS e(n, event_id, version, name, schema, payload, digest, ord)
+	JOIN fresh b USING (n)
+	ORDER BY e.ord
 	RETURNING stream_id, stream_version, position, recorded_at
 )
 SELECT 0, false, stream_id, stream_version, position, recorded_at FROM written
 UNION ALL
 SELECT n, here, '', 0, 0, 'epoch' FROM batch WHERE (n IN (SELECT n FROM fresh)) IS NOT TRUE`
 
-	manySQL          = manyBatches + manyKeys + manyEvents
-	manyRequestedSQL = manyBatches + unlessRequested + manyKeys + manyRequests + manyEvents
+	manySQL          = manyBatches + manyNames + manyKeys + manyFresh + manyEvents
+	manyRequestedSQL = manyBatches + manyHeaders + manyNames + headerNames + manyKeys + unlessRequested + manyFresh + unlessRequested + manyRequests + manyEvents
 )
 
 // InsertQuery implements wsql.SchemaAdapter for the messages of this insertion.
 func (in *insertion) InsertQuery(_ string, msgs message.Messages) (wsql.Query, error) {
-	if in.lone() {
+	if lone(in.batches) {
 		b, e := &in.batches[0], &in.events[0]
 		return wsql.Query{Query: oneSQL, Args: []any{
 			e.Partition, string(b.Key), b.Command, b.Fingerprint, string(b.Stream), int32(b.Head.Version),
-			[16]byte(e.EventID), e.Type, e.SchemaVersion, e.SequenceKey, string(msgs[0].Payload), string(e.Metadata), e.Digest,
+			[16]byte(e.EventID), e.Type, e.SchemaVersion, e.SequenceKey, []byte(msgs[0].Payload), []byte(e.Metadata), e.Digest,
 		}}, nil
 	}
 	q := wsql.Query{Query: manySQL, Args: append(in.batchColumns(), in.eventColumns(msgs)...)}
 	if in.requests() {
 		q.Query = manyRequestedSQL
+		q.Args = append(q.Args, in.requestColumns()...)
 	}
 	return q, nil
 }
 
 func (in *insertion) batchColumns() []any {
 	n := len(in.batches)
-	texts := make([]string, 5*n) // one allocation for the columns of text
-	streams, keys, commands, actors, requests := texts[:n], texts[n:2*n], texts[2*n:3*n], texts[3*n:4*n], texts[4*n:]
-	expected, last := make([]int32, n), make([]int32, n)
-	fingerprints, digests := make([][]byte, n), make([][]byte, n)
+	texts, bytes := make([]string, 4*n), make([][]byte, 2*n) // one allocation for the columns of a kind
+	streams, keys, commands, sequences := texts[:n], texts[n:2*n], texts[2*n:3*n], texts[3*n:]
+	fingerprints, metas := bytes[:n], bytes[n:]
+	expected, last, partitions := make([]int32, n), make([]int32, n), make([]int16, n)
 	for i := range in.batches {
 		b := &in.batches[i]
 		streams[i], keys[i], commands[i], fingerprints[i] = string(b.Stream), string(b.Key), b.Command, b.Fingerprint
 		expected[i], last[i] = int32(b.Head.Version), int32(b.Head.Version+len(b.Events))
-		if b.Request != nil {
-			actors[i], requests[i], digests[i] = b.Request.Actor, string(b.Request.Key), b.Request.BodyDigest
+		if in.first[i] < in.first[i+1] {
+			e := &in.events[in.first[i]]
+			partitions[i], sequences[i], metas[i] = e.Partition, e.SequenceKey, e.Metadata
 		}
 	}
-	return []any{streams, expected, last, keys, commands, fingerprints, actors, requests, digests}
+	return []any{int32(n), streams, expected, last, keys, commands, fingerprints, partitions, sequences, metas}
 }
 
 func (in *insertion) eventColumns(msgs message.Messages) []any {
 	n := len(msgs)
-	texts := make([]string, 6*n)
-	streams, names, sequences, payloads, metas, keys := texts[:n], texts[n:2*n], texts[2*n:3*n], texts[3*n:4*n], texts[4*n:5*n], texts[5*n:]
 	owners, versions := make([]int32, n), make([]int32, n)
-	partitions, schemas := make([]int16, n), make([]int16, n)
-	ids, digests := make([][16]byte, n), make([][]byte, n)
+	names, schemas, ids := make([]string, n), make([]int16, n), make([][16]byte, n)
+	payloads, digests := make([][]byte, n), make([][]byte, n)
 	for i := range in.batches {
 		for k := in.first[i]; k < in.first[i+1]; k++ {
 			owners[k] = int32(i + 1)
@@ -167,26 +169,38 @@ func (in *insertion) eventColumns(msgs message.Messages) []any {
 	}
 	for k, msg := range msgs {
 		e := &in.events[k]
-		partitions[k], schemas[k], versions[k], ids[k], digests[k] = e.Partition, e.SchemaVersion, int32(e.Version), e.EventID, e.Digest
-		streams[k], names[k], sequences[k] = string(e.Stream), e.Type, e.SequenceKey
-		payloads[k], metas[k], keys[k] = string(msg.Payload), string(e.Metadata), string(e.CommandKey)
+		ids[k], versions[k], names[k], schemas[k], payloads[k], digests[k] = e.EventID, int32(e.Version), e.Type, e.SchemaVersion, msg.Payload, e.Digest
 	}
-	return []any{owners, partitions, ids, streams, versions, names, schemas, sequences, payloads, metas, keys, digests}
+	return []any{owners, ids, versions, names, schemas, payloads, digests}
+}
+
+func (in *insertion) requestColumns() []any {
+	n := len(in.batches)
+	actors, headers, digests := make([]string, n), make([]string, n), make([][]byte, n)
+	for i := range in.batches {
+		if r := in.batches[i].Request; r != nil {
+			actors[i], headers[i], digests[i] = r.Actor, string(r.Key), r.BodyDigest
+		}
+	}
+	return []any{actors, headers, digests}
 }
 
 // run publishes the insertion on q, and says of each batch what became of it.
-// With lockFirst the partitions' locks are taken by a statement of their own,
-// so that the insert's snapshot is younger than the locks and no stream can
-// move between its check and its rows.
-func (in *insertion) run(ctx context.Context, q Querier, lockFirst bool) error {
-	p := &pipe{ctx: ctx, q: q, in: in, lockFirst: lockFirst || !in.lone()}
+// The partitions to lock are locked by a statement of their own, so that the
+// insert's snapshot is younger than the locks and no stream can move between
+// its check and its rows.
+func (in *insertion) run(ctx context.Context, q Querier, lock []int16) error {
+	p := &pipe{ctx: ctx, q: q, in: in, lock: lock}
 	publisher, err := wsql.NewPublisher(p, wsql.PublisherConfig{SchemaAdapter: in}, watermill.NopLogger{})
 	if err != nil {
 		return fmt.Errorf("open a publisher: %w", err)
 	}
-	msgs := make(message.Messages, len(in.events))
+	// Nobody acknowledges these messages, so they need no more than a payload;
+	// the event's id is among the columns.
+	all, msgs := make([]message.Message, len(in.events)), make(message.Messages, len(in.events))
 	for i := range in.events {
-		msgs[i] = message.NewMessage(in.events[i].EventID.String(), message.Payload(in.events[i].Payload))
+		all[i].Payload = message.Payload(in.events[i].Payload)
+		msgs[i] = &all[i]
 	}
 	return publisher.Publish(Topic, msgs...)
 }
@@ -211,15 +225,15 @@ func (in *insertion) result(i int) Result {
 // connection, in one round trip with the locks, under the caller's context,
 // and takes in the rows that the insert returns.
 type pipe struct {
-	ctx       context.Context
-	q         Querier
-	in        *insertion
-	lockFirst bool
+	ctx  context.Context
+	q    Querier
+	in   *insertion
+	lock []int16
 }
 
 // ExecContext implements wsql.ContextExecutor.
 func (p *pipe) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
-	if !p.lockFirst {
+	if len(p.lock) == 0 {
 		rows, err := p.q.Query(p.ctx, query, args...)
 		if err != nil {
 			return nil, err
@@ -227,7 +241,7 @@ func (p *pipe) ExecContext(_ context.Context, query string, args ...any) (sql.Re
 		return nil, p.in.scan(rows)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(lockSQL, lockClass, ascending(p.in.partition))
+	batch.Queue(lockSQL, lockClass, p.lock)
 	batch.Queue(query, args...)
 	answers := p.q.SendBatch(p.ctx, batch)
 	defer answers.Close()
@@ -246,13 +260,14 @@ func (p *pipe) ExecContext(_ context.Context, query string, args ...any) (sql.Re
 
 func (in *insertion) scan(rows pgx.Rows) error {
 	defer rows.Close()
-	if in.lone() {
+	if lone(in.batches) {
 		in.answers[0] = stale
 		for rows.Next() {
 			e := &in.events[0]
 			if err := rows.Scan(&e.Position, &e.RecordedAt); err != nil {
 				return err
 			}
+			e.RecordedAt = e.RecordedAt.UTC()
 			in.answers[0] = fresh
 		}
 		return rows.Err()
@@ -265,7 +280,7 @@ func (in *insertion) scan(rows pgx.Rows) error {
 		var (
 			n, version int
 			here       bool
-			stream     string
+			stream     pgtype.DriverBytes // until the next row
 			position   int64
 			at         time.Time
 		)
@@ -274,9 +289,9 @@ func (in *insertion) scan(rows pgx.Rows) error {
 		}
 		switch {
 		case n == 0:
-			i := owner[stream]
+			i := owner[string(stream)]
 			e := &in.events[in.first[i]+version-in.batches[i].Head.Version-1]
-			e.Position, e.RecordedAt = position, at
+			e.Position, e.RecordedAt = position, at.UTC()
 		case here:
 			in.answers[n-1] = taken
 		default:

@@ -2,16 +2,19 @@ package eventstore
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/billonce/billonce/domain"
 )
 
 const eventColumns = `partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key,
-	payload::text, metadata::text, coalesce(command_key, ''), digest, recorded_at`
+	payload, metadata, command_key, digest, recorded_at`
 
 // Load reads a stream's events after a version, oldest first. An event that
 // this build does not know has Err set and Event nil; a decision must refuse
@@ -72,7 +75,7 @@ func (s *Store) CollectMany(answers pgx.BatchResults) ([]Recorded, error) {
 }
 
 const loadManySQL = `SELECT e.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.event_type, e.schema_version, e.sequence_key,
-	e.payload::text, e.metadata::text, coalesce(e.command_key, ''), e.digest, e.recorded_at
+	e.payload, e.metadata, e.command_key, e.digest, e.recorded_at
 	FROM unnest((SELECT $1::text[]), (SELECT $2::int[])) AS w(stream, after)
 	CROSS JOIN LATERAL (SELECT * FROM events e WHERE e.stream_id = w.stream AND e.stream_version > w.after ORDER BY e.stream_version) e`
 
@@ -109,7 +112,7 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 				rows, err := s.pool.Query(ctx, readSQL, after, pageSize)
 				var events []Recorded
 				if err == nil {
-					events, err = s.collect(rows)
+					events, err = s.scan(rows, pageSize)
 				}
 				select {
 				case pages <- page{events, err}: // an interruption too: a part is not the whole
@@ -123,8 +126,9 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 			}
 		}()
 		for p := range pages {
-			for _, e := range p.events {
-				if !yield(e, nil) {
+			for i := range p.events {
+				s.decode(&p.events[i])
+				if !yield(p.events[i], nil) {
 					return
 				}
 			}
@@ -158,19 +162,42 @@ func (s *Store) Newest(ctx context.Context, q Querier) (newest [Partitions]int64
 
 // collect scans and decodes rows of eventColumns.
 func (s *Store) collect(rows pgx.Rows) ([]Recorded, error) {
+	events, err := s.scan(rows, 16)
+	for i := range events {
+		s.decode(&events[i])
+	}
+	return events, err
+}
+
+func (s *Store) decode(r *Recorded) {
+	r.Event, r.Err = s.codec.Decode(r.Type, r.SchemaVersion, r.Payload)
+}
+
+// scan reads rows of eventColumns and leaves their payloads as they are. Of
+// each row it takes one copy of all texts and one of all bytes.
+func (s *Store) scan(rows pgx.Rows, expected int) ([]Recorded, error) {
 	defer rows.Close()
-	var events []Recorded
+	events := make([]Recorded, 0, expected)
+	var stream, name, sequence, payload, metadata, key, digest pgtype.DriverBytes // until the next row
 	for rows.Next() {
-		var r Recorded
-		var key, payload, metadata, stream string
-		if err := rows.Scan(&r.Partition, &r.Position, (*[16]byte)(&r.EventID), &stream, &r.Version, &r.Type, &r.SchemaVersion, &r.SequenceKey,
-			&payload, &metadata, &key, &r.Digest, &r.RecordedAt); err != nil {
-			return nil, err
+		events = append(events, Recorded{})
+		r := &events[len(events)-1]
+		if err := rows.Scan(&r.Partition, &r.Position, (*[16]byte)(&r.EventID), &stream, &r.Version, &name, &r.SchemaVersion, &sequence,
+			&payload, &metadata, &key, &digest, &r.RecordedAt); err != nil {
+			return events[:len(events)-1], err
 		}
-		r.Stream, r.CommandKey = domain.StreamID(stream), domain.Key(key)
-		r.Payload, r.Metadata = []byte(payload), []byte(metadata)
-		r.Event, r.Err = s.codec.Decode(r.Type, r.SchemaVersion, r.Payload)
-		events = append(events, r)
+		r.RecordedAt = r.RecordedAt.UTC()
+		r.Type = s.codec.name(name)
+		texts := string(slices.Concat(stream, sequence, key))
+		r.Stream, texts = domain.StreamID(texts[:len(stream)]), texts[len(stream):]
+		r.SequenceKey, r.CommandKey = texts[:len(sequence)], domain.Key(texts[len(sequence):])
+		data := slices.Concat(payload, metadata, digest)
+		n := len(payload)
+		r.Payload = json.RawMessage(data[:n:n])
+		r.Metadata = json.RawMessage(data[n : n+len(metadata) : n+len(metadata)])
+		if digest != nil {
+			r.Digest = data[n+len(metadata):]
+		}
 	}
 	return events, rows.Err()
 }
