@@ -2,15 +2,19 @@ package eventstore
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
+	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Channel is the NOTIFY channel; the payload is a mask of partitions in hex.
+// Channel is the NOTIFY channel. The payload is a mask of partitions in hex, and
+// after a space the sender's name if it is an open log; see [Store.Heard].
 const Channel = "events"
 
 // notifyEvery bounds the notifications of a process: NOTIFY takes a lock that
@@ -22,6 +26,7 @@ const notifyEvery = 10 * time.Millisecond
 type notifier struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
+	name string // of this sender
 
 	mu          sync.Mutex
 	subscribers map[int]func(uint64)
@@ -32,7 +37,7 @@ type notifier struct {
 }
 
 func newNotifier(pool *pgxpool.Pool, log *slog.Logger) *notifier {
-	return &notifier{pool: pool, log: log, subscribers: map[int]func(uint64){}}
+	return &notifier{pool: pool, log: log, name: rand.Text(), subscribers: map[int]func(uint64){}}
 }
 
 func (n *notifier) subscribe(f func(uint64)) (cancel func()) {
@@ -79,9 +84,22 @@ func (n *notifier) send() {
 	defer cancel()
 	// Nobody waits for the disk: a notification that a crash loses is made up for
 	// by the readers' scan.
-	if _, err := n.pool.Exec(ctx, `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)`, Channel, strconv.FormatUint(mask, 16)); err != nil {
+	if _, err := n.pool.Exec(ctx, `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)`, Channel, strconv.FormatUint(mask, 16)+" "+n.name); err != nil {
 		n.log.Debug("notify failed; readers will find the events by their scan", "error", err)
 	}
+}
+
+// heard is what a notification tells that this process does not know.
+func (n *notifier) heard(payload string) uint64 {
+	text, sender, _ := strings.Cut(payload, " ")
+	if sender == n.name {
+		return 0
+	}
+	mask, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		return math.MaxUint64 // not ours, or newer than we are: look everywhere
+	}
+	return mask
 }
 
 func (n *notifier) close() {

@@ -1,7 +1,10 @@
 package eventstore_test
 
 import (
+	"log/slog"
+	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -61,15 +64,23 @@ func TestNotifications(t *testing.T) {
 		t.Errorf("after the commit, %x was heard, want %x", told(), want)
 	}
 
+	if all := s.Heard("nobody knows"); all != math.MaxUint64 {
+		t.Errorf("of a payload that is not ours it hears %x", all)
+	}
+	other := eventstore.New(s.Pool(), s.Codec(), slog.New(slog.DiscardHandler))
+	defer other.Close()
 	var notified uint64
 	for notified != want {
 		n, err := listener.WaitForNotification(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		mask, err := strconv.ParseUint(n.Payload, 16, 64)
-		if err != nil || n.Channel != "events" || mask == 0 || mask&^want != 0 {
+		mask := other.Heard(n.Payload)
+		if n.Channel != "events" || mask == 0 || mask&^want != 0 {
 			t.Fatalf("notified on %s: %q", n.Channel, n.Payload)
+		}
+		if own := s.Heard(n.Payload); own != 0 {
+			t.Fatalf("the sender hears %x of its own %q", own, n.Payload)
 		}
 		notified |= mask
 	}
@@ -113,7 +124,8 @@ func TestNotificationsAreDebounced(t *testing.T) {
 		if notification.Payload == "end" {
 			break
 		}
-		mask, err := strconv.ParseUint(notification.Payload, 16, 64)
+		text, _, _ := strings.Cut(notification.Payload, " ")
+		mask, err := strconv.ParseUint(text, 16, 64)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,6 +57,11 @@ func (s *Store) Commits() int64 { return s.commits.Load() }
 // to stop.
 func (s *Store) OnAppend(f func(partitions uint64)) (cancel func()) { return s.notifier.subscribe(f) }
 
+// Heard is the mask of partitions that the payload of a notification on
+// [Channel] tells of: none if this log sent it, whose readers know by
+// [Store.OnAppend], and all if the payload cannot be read.
+func (s *Store) Heard(payload string) (partitions uint64) { return s.notifier.heard(payload) }
+
 // Committed tells the readers, here and in other processes, that a transaction
 // with appends made by AppendTx has committed. Forgetting it delays delivery by
 // the fallback scan, no more.

@@ -3,7 +3,6 @@ package tracking
 import (
 	"context"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,8 +12,7 @@ import (
 
 const everyPartition = math.MaxUint64
 
-// heardEvery bounds the scans that notifications cause: a busy process hears
-// its own as well.
+// heardEvery bounds the scans that notifications cause.
 const heardEvery = 10 * time.Millisecond
 
 // scanner finds what has to be done: every Poll in all partitions, which is
@@ -127,11 +125,9 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64) (connected 
 		if err != nil {
 			return true, err
 		}
-		partitions, err := strconv.ParseUint(n.Payload, 16, 64)
-		if err != nil {
-			partitions = everyPartition // not ours, or newer than we are: look everywhere
+		if partitions := r.store.Heard(n.Payload); partitions != 0 {
+			tell(heard, partitions)
 		}
-		tell(heard, partitions)
 	}
 }
 
