@@ -33,8 +33,8 @@ func (c DeclareBillingDue) Decide(s domain.Customer) ([]domain.Event, error) {
 	case c.BillingPeriod.Before(sub.First()):
 		return nil, domain.ErrPeriodOutside.With("the first period of the subscription is %s", sub.First())
 	}
-	// A bill without a status is no more than an intent found at Stripe.
-	if bill, _ := s.Bill(c.BillingPeriod); bill.Status != "" {
+	// An intent found at Stripe is not yet a bill.
+	if bill, _ := s.Bill(c.BillingPeriod); bill.Status.Known() {
 		return nil, nil // due, requested, paid or closed already
 	}
 	switch {

@@ -11,7 +11,8 @@ type BillStatus string
 
 // The statuses. See the picture in the package documentation.
 const (
-	BillDue              BillStatus = "due" // declared, no charge requested yet
+	BillFound            BillStatus = "found" // Stripe holds an intent of it that no fact asked for
+	BillDue              BillStatus = "due"   // declared, no charge requested yet
 	BillRequested        BillStatus = "requested"
 	BillStarted          BillStatus = "started"
 	BillUnknown          BillStatus = "unknown"
@@ -36,6 +37,10 @@ func (s BillStatus) Final() bool {
 	}
 	return false
 }
+
+// Known reports whether the log has asked for the bill: it fell due, or its
+// charge was requested.
+func (s BillStatus) Known() bool { return s != "" && s != BillFound }
 
 // Bill is the one obligation of a customer for a period.
 type Bill struct {

@@ -189,7 +189,7 @@ func (c Customer) Evolve(e Event) Customer {
 	case MonthlyBillingDue:
 		c = c.bill(e.BillingPeriod, func(b *Bill) {
 			b.HasDue, b.DueAt = true, e.DueAt
-			if b.Status == "" {
+			if !b.Status.Known() {
 				b.Status, b.Amount = BillDue, e.Money
 			}
 		})

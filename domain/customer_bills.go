@@ -22,6 +22,9 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeIntentCommitted:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
 			b.IntentID, b.IntentNo = e.IntentID, e.IntentNo
+			if !b.Status.Known() {
+				b.Status = BillFound
+			}
 			b.Unresolved = b.Unresolved || e.Adopted // somebody may have confirmed it
 		})
 	case CustomerBilled:

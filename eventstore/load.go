@@ -142,9 +142,14 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 
 const readSQL = `SELECT ` + eventColumns + ` FROM events WHERE position > $1 ORDER BY position LIMIT $2`
 
+// newestSQL compares (partition, position) as a row, so that only the primary
+// key can serve it: the index on position alone would read all partitions.
+const newestSQL = `SELECT p, coalesce((SELECT e.position FROM events e WHERE (e.partition, e.position) > (p, 0) AND (e.partition, e.position) <= (p, 9223372036854775807)
+	ORDER BY e.partition DESC, e.position DESC LIMIT 1), 0) FROM generate_series(0, 63) AS p`
+
 // Newest is the newest position of each partition, 0 for an empty one.
 func (s *Store) Newest(ctx context.Context, q Querier) (newest [Partitions]int64, err error) {
-	rows, err := q.Query(ctx, `SELECT p, coalesce((SELECT position FROM events WHERE partition = p ORDER BY position DESC LIMIT 1), 0) FROM generate_series(0, 63) AS p`)
+	rows, err := q.Query(ctx, newestSQL)
 	if err != nil {
 		return newest, fmt.Errorf("read the newest positions: %w", err)
 	}

@@ -2,7 +2,6 @@ package eventstore
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"math"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -37,7 +37,7 @@ type notifier struct {
 }
 
 func newNotifier(pool *pgxpool.Pool, log *slog.Logger) *notifier {
-	return &notifier{pool: pool, log: log, name: rand.Text(), subscribers: map[int]func(uint64){}}
+	return &notifier{pool: pool, log: log, name: uuid.NewString(), subscribers: map[int]func(uint64){}}
 }
 
 func (n *notifier) subscribe(f func(uint64)) (cancel func()) {

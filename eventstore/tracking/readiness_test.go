@@ -73,7 +73,7 @@ func TestReadiness(t *testing.T) {
 			},
 			"done": func(t *rapid.T) {
 				if len(loans) == 0 {
-					t.Skip("nothing is lent")
+					return // nothing is lent
 				}
 				i := rapid.IntRange(0, len(loans)-1).Draw(t, "loan")
 				loan := loans[i]

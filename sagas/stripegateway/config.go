@@ -30,16 +30,17 @@ type Config struct {
 	// MaxConns is how many idle connections are kept: at least the number of
 	// calls in flight, or each burst dials again. Zero is 64.
 	MaxConns int
-	// PaymentMethodTypes is sent with every create; nil is card alone. A
-	// change meets Stripe's answer idempotency_error for each bill whose
-	// create was lost under the former value, until its key is forgotten.
-	PaymentMethodTypes []string
 }
 
 const (
 	defaultTimeout  = 30 * time.Second
 	defaultMaxConns = 64
 )
+
+// methodTypes is sent with every create. It belongs to what the create's key
+// was first sent with: another value here would meet Stripe's idempotency_error
+// for each bill whose create is under way, so it may only change with the key.
+var methodTypes = []string{"card"}
 
 // String names the gateway's address and never its key.
 func (c Config) String() string { return "stripegateway " + publicAddress(c.BaseURL) }
@@ -67,9 +68,6 @@ func (c Config) withDefaults() (Config, *url.URL, error) {
 	if c.MaxConns == 0 {
 		c.MaxConns = defaultMaxConns
 	}
-	if c.PaymentMethodTypes == nil {
-		c.PaymentMethodTypes = []string{"card"}
-	}
 
 	base, faults := baseURL(c.BaseURL)
 	switch {
@@ -89,24 +87,13 @@ func (c Config) withDefaults() (Config, *url.URL, error) {
 	if c.MaxConns < 0 {
 		faults = append(faults, fmt.Errorf("MaxConns: %d is negative", c.MaxConns))
 	}
-	if len(c.PaymentMethodTypes) == 0 {
-		faults = append(faults, errors.New("PaymentMethodTypes: is empty"))
-	}
-	for _, kind := range c.PaymentMethodTypes {
-		if !methodType.MatchString(kind) {
-			faults = append(faults, fmt.Errorf("PaymentMethodTypes: %q is not a payment method type", kind))
-		}
-	}
 	if err := errors.Join(faults...); err != nil {
 		return c, nil, fmt.Errorf("configure stripe gateway: %w", err)
 	}
 	return c, base, nil
 }
 
-var (
-	liveKey    = regexp.MustCompile(`^[sr]k_live_`)
-	methodType = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
-)
+var liveKey = regexp.MustCompile(`^[sr]k_live_`)
 
 func isHeaderToken(s string) bool {
 	for i := range len(s) {

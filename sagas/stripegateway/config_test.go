@@ -11,11 +11,11 @@ import (
 
 func TestConfigListsEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Timeout: -1, MaxConns: -1, PaymentMethodTypes: []string{"card", "Card\n"}})
+	_, err := New(Config{Timeout: -1, MaxConns: -1})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, field := range []string{"BaseURL", "Key", "Timeout", "Log", "MaxConns", "PaymentMethodTypes"} {
+	for _, field := range []string{"BaseURL", "Key", "Timeout", "Log", "MaxConns"} {
 		if !strings.Contains(err.Error(), field+":") {
 			t.Errorf("%s is not among the faults: %v", field, err)
 		}
@@ -76,8 +76,8 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Timeout != 30*time.Second || c.MaxConns != 64 || len(c.PaymentMethodTypes) != 1 || c.PaymentMethodTypes[0] != "card" {
-		t.Errorf("got %v %d %v", c.Timeout, c.MaxConns, c.PaymentMethodTypes)
+	if c.Timeout != 30*time.Second || c.MaxConns != 64 {
+		t.Errorf("got %v %d", c.Timeout, c.MaxConns)
 	}
 }
 

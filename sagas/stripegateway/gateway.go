@@ -22,7 +22,6 @@ type Gateway struct {
 	base    *url.URL
 	client  *http.Client
 	timeout time.Duration
-	types   []string
 	log     *slog.Logger
 }
 
@@ -50,7 +49,7 @@ func New(c Config) (*Gateway, error) {
 			EnableTelemetry:   stripe.Bool(false),
 			LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 		}),
-		key: c.Key, base: base, client: client, timeout: c.Timeout, types: c.PaymentMethodTypes, log: c.Log,
+		key: c.Key, base: base, client: client, timeout: c.Timeout, log: c.Log,
 	}, nil
 }
 
@@ -74,7 +73,7 @@ func (g *Gateway) Prepare(ctx context.Context, o sagas.Order) sagas.Prepared {
 		Amount:             stripe.Int64(o.Amount.Minor),
 		Currency:           stripe.String(string(o.Amount.Currency)),
 		Customer:           stripe.String(o.StripeCustomerID),
-		PaymentMethodTypes: stripe.StringSlice(g.types),
+		PaymentMethodTypes: stripe.StringSlice(methodTypes),
 		Metadata:           o.Markers(),
 	})
 	p := prepared(o, a)
