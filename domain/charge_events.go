@@ -42,10 +42,13 @@ type Source string
 
 // The sources.
 const (
-	SourceAnswer Source = "answer" // the answer to our own call
-	SourceFind   Source = "find"   // a read of the committed intent
-	SourceLook   Source = "look"   // a sweep of what Stripe holds
-	SourceCancel Source = "cancel" // a cancel that met a success
+	SourceAnswer    Source = "answer"    // the answer to our own call
+	SourceFind      Source = "find"      // a read of the committed intent
+	SourceLook      Source = "look"      // a sweep of what Stripe holds
+	SourceCancel    Source = "cancel"    // a cancel that met a success
+	SourceWebhook   Source = "webhook"   // an event that Stripe delivered
+	SourceEvents    Source = "events"    // an event read from Stripe's list
+	SourceReconcile Source = "reconcile" // a comparison of all three books
 )
 
 // CustomerBilled says that a bill is paid, by which charge. It beats every

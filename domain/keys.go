@@ -83,6 +83,13 @@ func ConfirmKey(c CustomerID, p Period, attempt, intentNo, again int) Key {
 	return k.again(again)
 }
 
+// RefundKey is the key under which a refund of the bill's charge is asked for:
+// a function of the caller's refund id, so that two equal refunds both work and
+// a repeated one moves money once.
+func RefundKey(c CustomerID, p Period, refundID string) Key {
+	return ChargeKey(c, p, 1) + Key("-refund-"+hash(refundID)[:32])
+}
+
 func (k Key) again(n int) Key {
 	if n > 0 {
 		k += Key("-again-" + strconv.Itoa(n))
