@@ -41,10 +41,10 @@ const (
 	stale               // taken or moved
 )
 
-// lone reports whether batches are of the most frequent kind, which has a
-// statement of its own: one event under a key.
+// lone reports whether batches are of the most frequent kind, which has
+// statements of its own: events of one command under its key.
 func lone(batches []Batch) bool {
-	return len(batches) == 1 && len(batches[0].Events) == 1 && batches[0].Key != "" && batches[0].Request == nil
+	return len(batches) == 1 && len(batches[0].Events) > 0 && batches[0].Key != "" && batches[0].Request == nil
 }
 
 func (in *insertion) requests() bool {
@@ -56,21 +56,33 @@ func (in *insertion) requests() bool {
 	return false
 }
 
-// oneSQL writes one event under a key: a third of the work of manySQL. No row
-// means that the stream or the key is taken; a stream that moves between the
-// check and the row violates the unique index instead. The lock comes first,
-// then the key, then the row: the order that holds everywhere.
-const oneSQL = `
+// oneSQL writes one event under a key: a third of the work of manySQL; fewSQL
+// writes several. No row means that the stream or the key is taken; a stream
+// that moves between the check and the row violates the unique index instead.
+// The lock comes first, then the key, then the row: the order that holds
+// everywhere.
+const (
+	loneKey = `
 WITH key AS (
 	INSERT INTO command_keys (key, command, fingerprint, stream_id, first_version, last_version)
-	SELECT $2, $3, $4, $5, $6::int + 1, $6::int + 1 FROM pg_advisory_xact_lock(7310, $1::smallint)
+	SELECT $2, $3, $4, $5, $6::int + 1, $7::int FROM pg_advisory_xact_lock(7310, $1::smallint)
 	WHERE $6 = coalesce((SELECT stream_version FROM events WHERE stream_id = $5 ORDER BY stream_version DESC LIMIT 1), 0)
 	ON CONFLICT (key) DO NOTHING
 	RETURNING key
 )
-INSERT INTO events (partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)
-SELECT $1, nextval('events_position_seq'), $7, $5, $6 + 1, $8, $9, $10, $11, $12, key, $13 FROM key
-RETURNING position, recorded_at`
+INSERT INTO events (partition, position, event_id, stream_id, stream_version, event_type, schema_version, sequence_key, payload, metadata, command_key, digest)`
+
+	oneSQL = loneKey + `
+SELECT $1, nextval('events_position_seq'), $10, $5, $7, $11, $12, $8, $13, $9, key, $14 FROM key
+RETURNING stream_version, position, recorded_at`
+
+	fewSQL = loneKey + `
+SELECT $1, nextval('events_position_seq'), e.event_id, $5, $6 + e.ord, e.name, e.schema, $8, e.payload::json, $9, key, e.digest
+FROM key, unnest((SELECT $10::uuid[]), (SELECT $11::text[]), (SELECT $12::smallint[]), (SELECT $13::text[]), (SELECT $14::bytea[]))
+	WITH ORDINALITY AS e(event_id, name, schema, payload, digest, ord)
+ORDER BY e.ord
+RETURNING stream_version, position, recorded_at`
+)
 
 // The many statement writes batches whose stream is where they expect it and
 // whose keys are new. It returns the events' places, and a row for each batch
@@ -125,11 +137,7 @@ SELECT n, here, '', 0, 0, 'epoch' FROM batch WHERE (n IN (SELECT n FROM fresh)) 
 // InsertQuery implements wsql.SchemaAdapter for the messages of this insertion.
 func (in *insertion) InsertQuery(_ string, msgs message.Messages) (wsql.Query, error) {
 	if lone(in.batches) {
-		b, e := &in.batches[0], &in.events[0]
-		return wsql.Query{Query: oneSQL, Args: []any{
-			e.Partition, string(b.Key), b.Command, b.Fingerprint, string(b.Stream), int32(b.Head.Version),
-			[16]byte(e.EventID), e.Type, e.SchemaVersion, e.SequenceKey, []byte(msgs[0].Payload), []byte(e.Metadata), e.Digest,
-		}}, nil
+		return in.loneQuery(msgs), nil
 	}
 	q := wsql.Query{Query: manySQL, Args: append(in.batchColumns(), in.eventColumns(msgs)...)}
 	if in.requests() {
@@ -137,6 +145,20 @@ func (in *insertion) InsertQuery(_ string, msgs message.Messages) (wsql.Query, e
 		q.Args = append(q.Args, in.requestColumns()...)
 	}
 	return q, nil
+}
+
+func (in *insertion) loneQuery(msgs message.Messages) wsql.Query {
+	b, e := &in.batches[0], &in.events[0]
+	args := make([]any, 9, 14)
+	copy(args, []any{
+		e.Partition, string(b.Key), b.Command, b.Fingerprint, string(b.Stream), int32(b.Head.Version), int32(b.Head.Version + len(b.Events)),
+		e.SequenceKey, []byte(e.Metadata),
+	})
+	if len(in.events) == 1 {
+		return wsql.Query{Query: oneSQL, Args: append(args, [16]byte(e.EventID), e.Type, e.SchemaVersion, []byte(msgs[0].Payload), e.Digest)}
+	}
+	columns := in.eventColumns(msgs) // owners, ids, versions, names, schemas, payloads, digests
+	return wsql.Query{Query: fewSQL, Args: append(args, columns[1], columns[3], columns[4], columns[5], columns[6])}
 }
 
 func (in *insertion) batchColumns() []any {
@@ -263,11 +285,14 @@ func (in *insertion) scan(rows pgx.Rows) error {
 	if lone(in.batches) {
 		in.answers[0] = stale
 		for rows.Next() {
-			e := &in.events[0]
-			if err := rows.Scan(&e.Position, &e.RecordedAt); err != nil {
+			var version int
+			var position int64
+			var at time.Time
+			if err := rows.Scan(&version, &position, &at); err != nil {
 				return err
 			}
-			e.RecordedAt = e.RecordedAt.UTC()
+			e := &in.events[version-in.batches[0].Head.Version-1]
+			e.Position, e.RecordedAt = position, at.UTC()
 			in.answers[0] = fresh
 		}
 		return rows.Err()
