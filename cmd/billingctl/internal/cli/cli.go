@@ -35,6 +35,7 @@ type commandLine struct {
 	Dispatch    dispatchCommand    `cmd:"" help:"Send one command to the service."`
 	Import      importCommand      `cmd:"" help:"Import customers from a file of NDJSON."`
 	Events      eventsCommand      `cmd:"" help:"Read the log."`
+	Bill        billCommand        `cmd:"" help:"Tell the whole story of one bill."`
 	Runs        runsCommand        `cmd:"" help:"See a billing period."`
 	Processors  processorsCommand  `cmd:"" help:"See and steer the readers of the log."`
 	DeadLetters deadLettersCommand `cmd:"" help:"See and settle events that could not be handled."`

@@ -42,6 +42,9 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
+// Empty reports whether the table has no rows.
+func (t *Table) Empty() bool { return len(t.rows) == 0 }
+
 func text(cell any) string {
 	switch v := cell.(type) {
 	case int:
