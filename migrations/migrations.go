@@ -5,8 +5,12 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
@@ -16,6 +20,31 @@ import (
 //
 //go:embed *.sql
 var FS embed.FS
+
+// Newest is the number of the newest step of this version.
+func Newest() (newest int64) {
+	steps, _ := FS.ReadDir(".") // the embedded files are always there
+	for _, step := range steps {
+		digits, _, _ := strings.Cut(step.Name(), "_")
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil {
+			newest = max(newest, n)
+		}
+	}
+	return newest
+}
+
+// Applied reports whether the database has the schema of this version, or of a
+// later one.
+func Applied(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	var newest int64
+	err := pool.QueryRow(ctx, `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 0) FROM goose_db_version`).Scan(&newest)
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == undefinedTable {
+		return false, nil
+	}
+	return newest >= Newest(), err
+}
+
+const undefinedTable = "42P01"
 
 // How long one replica waits for another's migration, and one statement for a
 // table lock: 5 tries a second for a minute.

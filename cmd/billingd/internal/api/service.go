@@ -14,6 +14,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/billonce/billonce/migrations"
 )
 
 // Check is a condition of readiness. Run returns why it is not met, in words
@@ -156,14 +158,18 @@ var (
 
 // checkDatabase asks whether the database takes writes and has the schema.
 func (s *Server) checkDatabase(ctx context.Context) error {
-	var readOnly, migrated bool
-	err := s.store.Pool().QueryRow(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', to_regclass('revenue') IS NOT NULL`).
-		Scan(&readOnly, &migrated)
+	var readOnly bool
+	err := s.store.Pool().QueryRow(ctx, `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'`).Scan(&readOnly)
 	switch {
 	case err != nil:
 		return errUnreachable // the driver's own words name users and hosts
 	case readOnly:
 		return errReadOnly
+	}
+	migrated, err := migrations.Applied(ctx, s.store.Pool())
+	switch {
+	case err != nil:
+		return errUnreachable
 	case !migrated:
 		return errNotMigrated
 	}

@@ -56,6 +56,14 @@ func TestReadinessOfTheDatabase(t *testing.T) {
 	if err := i.checkDatabase(t.Context()); err != nil {
 		t.Errorf("got %v", err)
 	}
+	for _, older := range []string{`DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`, `DROP TABLE goose_db_version`} {
+		if _, err := i.pool.Exec(t.Context(), older); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.checkDatabase(t.Context()); !errors.Is(err, errNotMigrated) {
+			t.Errorf("after %s got %v", older, err)
+		}
+	}
 	if _, err := i.pool.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`); err != nil {
 		t.Fatal(err)
 	}
