@@ -203,8 +203,9 @@ func TestCallerHangsUp(t *testing.T) {
 // A command that cannot be decided in time says so, and may be sent again.
 func TestDispatchHasATimeLimit(t *testing.T) {
 	t.Parallel()
-	i := start(t, limited(Limits{Dispatch: 400 * time.Millisecond}))
+	i := start(t)
 	i.register("alice")
+	hasty := startOn(t, i.pool, limited(Limits{Dispatch: 400 * time.Millisecond}))
 	tx, err := i.pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +214,7 @@ func TestDispatchHasATimeLimit(t *testing.T) {
 	if err := eventstore.LockPartitions(t.Context(), tx, "customer/alice"); err != nil {
 		t.Fatal(err)
 	}
-	a := i.send("charge-billing", chargeBody("alice", "2026-11", 5000))
+	a := hasty.send("charge-billing", chargeBody("alice", "2026-11", 5000))
 	if p := a.problem(t); a.status != 503 || p.Code != "outcome_unknown" && p.Code != "try_again" || a.header.Get("Retry-After") == "" {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
