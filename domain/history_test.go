@@ -24,6 +24,9 @@ func anyFact() *rapid.Generator[domain.Event] {
 			paid(p, "ch_"+id), declined(p, attempt), unknown(p), held(p), notSent(p),
 			domain.ChargeRejected{ChargeReport: report(p)}, domain.ChargeActionRequired{ChargeReport: report(p)},
 			domain.ChargeNeedsReview{ChargeReport: report(p)}, domain.ChargeOutcomeSurprise{ChargeReport: report(p)},
+			refundAsked(p, "r"+id, "ch_1", 1000), refund(p, "r"+id, "re_"+id, "ch_1", 1000, domain.RefundStatePending),
+			refund(p, "", "re_"+id, "ch_1", 1000, domain.RefundStateSucceeded), refund(p, "r"+id, "", "", 0, domain.RefundStateUnknown),
+			refund(p, "r"+id, "re_"+id, "ch_1", 1000, domain.RefundStateFailed), proposed(p, "ch_"+id), dismissed(p, "ch_"+id), disputed(p, "dp_"+id, "lost"),
 			waiting(p), voided(p), closing(p, domain.ClosingSettled), closing(p, domain.ClosingVoid), settled(p), writtenOff(p),
 		}).Draw(t, "fact")
 	})

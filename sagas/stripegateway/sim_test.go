@@ -140,6 +140,28 @@ func (s *standIn) collect(t *testing.T, o *sagas.Order) (domain.Outcome, error) 
 	return domain.Outcome{}, errLost
 }
 
+// faultOf is a fault at POSTs to a path, and a client's time-out under which it
+// shows.
+func faultOf(kind sim.Kind, times int, path string) (f sim.Fault, timeout time.Duration) {
+	timeout = 30 * time.Second
+	f = sim.Fault{Kind: kind, Times: times, Match: sim.Match{Method: http.MethodPost, Path: path}}
+	switch kind {
+	case sim.DelayBeforeCommit, sim.DelayAfterCommit:
+		f.Delay, timeout = 700*time.Millisecond, 300*time.Millisecond
+	case sim.Hang, sim.CommitThenHang:
+		timeout = 300 * time.Millisecond
+	case sim.Redirect307:
+		f.Location = "/v1/payment_intents"
+	case sim.Gateway502, sim.Gateway503AfterCommit:
+		f.Body = "html"
+	case sim.Gateway504, sim.Gateway502AfterCommit:
+		f.Body = "empty"
+	case sim.CommitThenDrop:
+		f.Close = "rst"
+	}
+	return f, timeout
+}
+
 // Every fault of the stand-in, at the create and at the confirm, once and three
 // times in a row: the customer is charged once, and we know by which charge.
 func TestEveryFaultEndsInOneCharge(t *testing.T) {
@@ -152,22 +174,7 @@ func TestEveryFaultEndsInOneCharge(t *testing.T) {
 			for _, times := range []int{1, 3} {
 				t.Run(fmt.Sprintf("%s/%s/%d", kind, at, times), func(t *testing.T) {
 					t.Parallel()
-					timeout := 30 * time.Second
-					f := sim.Fault{Kind: kind, Times: times, Match: sim.Match{Method: http.MethodPost, Path: path}}
-					switch kind {
-					case sim.DelayBeforeCommit, sim.DelayAfterCommit:
-						f.Delay, timeout = 700*time.Millisecond, 300*time.Millisecond
-					case sim.Hang, sim.CommitThenHang:
-						timeout = 300 * time.Millisecond
-					case sim.Redirect307:
-						f.Location = "/v1/payment_intents"
-					case sim.Gateway502, sim.Gateway503AfterCommit:
-						f.Body = "html"
-					case sim.Gateway504, sim.Gateway502AfterCommit:
-						f.Body = "empty"
-					case sim.CommitThenDrop:
-						f.Close = "rst"
-					}
+					f, timeout := faultOf(kind, times, path)
 					s := newStandIn(t, timeout)
 					s.fault(t, f)
 					o := billFor("fault", "pm_card_visa")

@@ -26,6 +26,7 @@ type charge struct {
 	FailureCode         string   `json:"fc,omitempty"`
 	FailureMessage      string   `json:"fm,omitempty"`
 	DeclineCode         string   `json:"dc,omitempty"`
+	Dispute             string   `json:"dp,omitempty"`
 
 	// What the ledger knows and the API does not show.
 	Key         string `json:"k,omitempty"`
@@ -109,9 +110,11 @@ func createCharge(t *tx) response {
 		t.s.counters.Declines++
 		ch.fail(e)
 		t.putCharge(ch)
+		t.tell(chargeFailed, ch)
 		return e.response()
 	}
 	t.putCharge(ch)
+	t.tell(chargeSucceeded, ch)
 	return t.showCharge(ch)
 }
 

@@ -41,6 +41,7 @@ func (e *errands) Pop() any {
 
 func (s *Sim) schedule(due int64, intent string, f *forward) {
 	heap.Push(&s.errands, errand{due: due, intent: intent, forward: f})
+	s.wake()
 }
 
 // settle runs every errand whose time has come, each at its own time. It is
@@ -48,7 +49,7 @@ func (s *Sim) schedule(due int64, intent string, f *forward) {
 func (s *Sim) settle(now time.Time) {
 	for len(s.errands) > 0 && s.errands[0].due <= now.UnixNano() {
 		e := heap.Pop(&s.errands).(errand)
-		t := &tx{s: s, c: &call{s: s, id: newID("req_", 14)}, now: at(e.due)}
+		t := &tx{s: s, c: &call{s: s, id: newID("req_", 14), inner: true}, now: at(e.due)}
 		if e.forward == nil {
 			t.finishProcessing(e.intent)
 		} else {
@@ -68,7 +69,7 @@ func (t *tx) rollForward(f *forward) {
 		return
 	}
 	c := t.c
-	c.id, c.key, c.keyed, c.params, c.path, c.method = f.ID, f.Key, f.Key != "", p, f.Path, f.Method
+	c.inner, c.id, c.key, c.keyed, c.params, c.path, c.method = false, f.ID, f.Key, f.Key != "", p, f.Path, f.Method
 	copy(c.fingerprint[:], f.Fingerprint[:min(len(f.Fingerprint), sha256.Size)])
 	if u, err := parsePath(f.Path); err == nil {
 		c.route, c.object, _ = t.s.find(f.Method, u)

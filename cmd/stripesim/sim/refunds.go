@@ -2,7 +2,8 @@ package sim
 
 import "fmt"
 
-// refund gives money back. It is made once and stays.
+// refund gives money back. Once put on its shelf it is never changed: a change
+// puts a copy.
 type refund struct {
 	ID       string   `json:"id"`
 	Made     int64    `json:"c"`
@@ -13,6 +14,16 @@ type refund struct {
 	Reason   string   `json:"re,omitempty"`
 	Metadata metadata `json:"md,omitempty"`
 	Key      string   `json:"k,omitempty"`
+
+	Status        string `json:"st,omitempty"` // "": succeeded
+	FailureReason string `json:"fr,omitempty"`
+}
+
+func (r *refund) state() string {
+	if r.Status == "" {
+		return "succeeded"
+	}
+	return r.Status
 }
 
 func (r *refund) id() string         { return r.ID }
@@ -78,15 +89,27 @@ func createRefund(t *tx) response {
 	if step := currencies[ch.Currency].step; amount%step != 0 {
 		return invalid("amount", "parameter_invalid_integer", fmt.Sprintf("Invalid amount: must be a multiple of %d in %s", step, ch.Currency)).response()
 	}
+	status := "succeeded"
+	if t.s.settings.RefundsPending {
+		status = "pending"
+	}
+	return t.showRefund(t.refund(ch, amount, status, c.get("reason"), c.metadata(nil)))
+}
+
+// refund gives money of a charge back. It counts as refunded from now on, also
+// while the refund is pending.
+func (t *tx) refund(ch *charge, amount int64, status, reason string, m metadata) *refund {
 	r := &refund{
 		ID: newID("re_", 24), Made: t.seconds(), Amount: amount, Currency: ch.Currency, Charge: ch.ID,
-		Intent: ch.Intent, Reason: c.get("reason"), Metadata: c.metadata(nil), Key: t.c.key,
+		Intent: ch.Intent, Reason: reason, Metadata: m, Key: t.c.key, Status: status,
 	}
 	back := *ch
 	back.Refunded += amount
 	t.putCharge(&back)
 	t.putRefund(r)
-	return t.showRefund(r)
+	t.tell(chargeRefunded, &back)
+	t.tell(refundCreated, r)
+	return r
 }
 
 func checkGetRefund(c *call) *apiError {
@@ -112,6 +135,9 @@ func (t *tx) showRefund(r *refund) response {
 func (r *refund) render(o *out, x expansion) {
 	o.lit(`{"id":`).str(r.ID)
 	o.lit(`,"object":"refund","amount":`).num(r.Amount)
+	if r.FailureReason != "" {
+		o.lit(`,"failure_balance_transaction":`).str("txn_f" + r.ID[len("re_"):]).lit(`,"failure_reason":`).str(r.FailureReason)
+	}
 	o.lit(`,"balance_transaction":`).str("txn_" + r.ID[len("re_"):])
 	o.lit(`,"charge":`)
 	x.chargeOrID(o, r.Charge, x.charge)
@@ -121,5 +147,5 @@ func (r *refund) render(o *out, x expansion) {
 	o.lit(`,"payment_intent":`)
 	x.intentOrID(o, r.Intent, x.paymentIntent)
 	o.lit(`,"reason":`).strOrNull(r.Reason)
-	o.lit(`,"receipt_number":null,"source_transfer_reversal":null,"status":"succeeded","transfer_reversal":null}`)
+	o.lit(`,"receipt_number":null,"source_transfer_reversal":null,"status":`).str(r.state()).lit(`,"transfer_reversal":null}`)
 }

@@ -29,6 +29,7 @@ func routes() map[place]*route {
 	intents := func(c *call) *apiError { return checkList(c, intentExpansions...) }
 	charges := func(c *call) *apiError { return checkList(c, chargeExpansions...) }
 	refunds := func(c *call) *apiError { return checkList(c, refundExpansions...) }
+	disputes := func(c *call) *apiError { return checkList(c, disputeExpansions...) }
 	customers := func(c *call) *apiError { return checkList(c) }
 	searchI := func(c *call) *apiError { return checkSearch(c, intentExpansions...) }
 	searchC := func(c *call) *apiError { return checkSearch(c, chargeExpansions...) }
@@ -51,6 +52,10 @@ func routes() map[place]*route {
 		{"POST", "refunds", false, ""}:               {shapes: createRefundShapes, check: checkCreateRefund, run: createRefund},
 		{"GET", "refunds", false, ""}:                {shapes: listRefundShapes, check: refunds, run: listRefunds},
 		{"GET", "refunds", true, ""}:                 {shapes: expand, check: checkGetRefund, run: getRefund},
+		{"GET", "disputes", false, ""}:               {shapes: listDisputeShapes, check: disputes, run: listDisputes},
+		{"GET", "disputes", true, ""}:                {shapes: expand, check: checkGetDispute, run: getDispute},
+		{"GET", "events", false, ""}:                 {shapes: listEventShapes, check: checkListEvents, run: listEvents},
+		{"GET", "events", true, ""}:                  {shapes: shapes{}, run: getEvent},
 		{"POST", "customers", false, ""}:             {shapes: createCustomerShapes, check: checkCreateCustomer, run: createCustomer},
 		{"GET", "customers", false, ""}:              {shapes: listCustomerShapes, check: customers, run: listCustomers},
 		{"GET", "customers", true, ""}:               {shapes: shapes{}, run: getCustomer},

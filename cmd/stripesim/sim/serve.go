@@ -30,7 +30,9 @@ type call struct {
 	customer    string
 	hit         hit
 	log         *Request
-	flushed     int64 // journal position that must be written before the answer
+	flushed     int64           // journal position that must be written before the answer
+	inner       bool            // no request: an errand, or control
+	awaited     []chan struct{} // webhooks that are tried before the answer
 }
 
 func (c *call) methodPath() string { return c.method + " " + c.path }
@@ -68,6 +70,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 			resp = response{wire: wireDrop}
 		}
 	}
+	c.awaitWebhooks()
 	resp = c.onTheWay(resp)
 	s.mu.Lock()
 	c.log.close(resp, c.hit.kind)
