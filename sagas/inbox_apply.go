@@ -326,8 +326,37 @@ func (l *item) postpone() {
 	}
 }
 
-// requests are the commands that news of a refund or a dispute leads to.
-func (l *item) requests() []commands.Request { return nil }
+// requests are the commands that news of a refund or a dispute leads to. Both
+// go their ways by their states; what is older than what is known changes
+// nothing.
+func (l *item) requests() []commands.Request {
+	if f := l.Dispute; f != nil {
+		l.note = "the dispute is " + f.Status
+		return []commands.Request{commands.Of(commands.NewRecordDispute(l.bill.customer, l.bill.period, domain.DisputeNews{
+			DisputeID: f.ID, ChargeID: f.ChargeID, Status: f.Status, Reason: f.Reason, Money: f.Amount, Source: l.source,
+		}))}
+	}
+	f := l.Refund
+	state, known := refundStates[f.Status]
+	if !known {
+		l.note = "a state of refunds that this version does not know"
+		return nil
+	}
+	l.note = "the refund is " + f.Status
+	id, err := domain.ParseRefundID(f.RefundID)
+	if err != nil {
+		id = "" // made outside Billonce
+	}
+	return []commands.Request{commands.Of(commands.NewRecordRefundOutcome(l.bill.customer, l.bill.period, id, domain.RefundOutcome{
+		State: state, StripeRefundID: f.ID, ChargeID: f.ChargeID, Money: f.Amount, Code: f.Reason, Source: l.source, Evidence: l.EventID + " " + l.Type,
+	}))}
+}
+
+// refundStates are Stripe's words (https://docs.stripe.com/api/refunds/object).
+var refundStates = map[string]domain.RefundState{
+	"pending": domain.RefundStatePending, "requires_action": domain.RefundStatePending, "succeeded": domain.RefundStateSucceeded,
+	"failed": domain.RefundStateFailed, "canceled": domain.RefundStateCancelled,
+}
 
 // saveNews writes what became of events.
 func saveNews(ctx context.Context, tx pgx.Tx, items []*item) error {

@@ -189,7 +189,7 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 		switch b, known := named[f.IntentID]; {
 		case known && f.IntentID != "":
 			ours = append(ours, p.success(b, f))
-		case !f.Refunded:
+		case counted && !f.Refunded: // the list of charges tells what of it has gone back
 			finding := differenceOf(DifferenceOrphan, bill{}, f)
 			finding.Detail, finding.Action = "it has no markers of ours", "find out who made it; refund it at Stripe if nobody should have"
 			if f.CustomerID != "" || f.BillingKey != "" {
@@ -205,7 +205,7 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 			return fmt.Errorf("keep what was seen: %w", err)
 		}
 	}
-	if err := p.judge(ctx, ours); err != nil {
+	if err := p.judge(ctx, ours, counted); err != nil {
 		return err
 	}
 	if err := p.match(ctx, ours); err != nil {
@@ -246,7 +246,8 @@ func (p *pass) byIntent(ctx context.Context, all []Found) (map[string]bill, erro
 }
 
 // judge compares successes with the log, and takes over what it does not have.
-func (p *pass) judge(ctx context.Context, ours []success) error {
+// Whether a second success has gone back is told by the list of charges alone.
+func (p *pass) judge(ctx context.Context, ours []success, charges bool) error {
 	if len(ours) == 0 {
 		return nil
 	}
@@ -274,7 +275,7 @@ func (p *pass) judge(ctx context.Context, ours []success) error {
 			if err := p.sameAmount(ctx, p.pool, s, b); err != nil {
 				return err
 			}
-		case b.Status == domain.BillPaid && s.found.Refunded: // a second success that has gone back
+		case b.Status == domain.BillPaid && (!charges || s.found.Refunded || dealtWith(customers[s.bill.customer].MoneyBack(s.bill.period), s.found.ChargeID)):
 		default:
 			news = append(news, s)
 		}
@@ -283,6 +284,13 @@ func (p *pass) judge(ctx context.Context, ours []success) error {
 		return err
 	}
 	return p.take(ctx, news)
+}
+
+// dealtWith reports whether the refund of a surplus charge was proposed and
+// then dismissed, or is on its way.
+func dealtWith(back domain.MoneyBack, charge string) bool {
+	proposal, ok := back.Proposal(charge)
+	return ok && !back.Open(proposal)
 }
 
 // sameAmount finds a charge that took something else than its bill.

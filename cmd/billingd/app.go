@@ -37,6 +37,8 @@ type App struct {
 	runtime   *tracking.Runtime
 	collector *sagas.Collector
 	scanner   *sagas.DueScanner
+	inbox     *sagas.Inbox
+	reconcile *sagas.Reconciler
 	api       *api.Server
 	listener  net.Listener
 
@@ -93,6 +95,10 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		return nil, err
 	}
 	a.scanner = sagas.NewDueScanner(dispatcher, clock, min(dueEvery, settings.Poll), log)
+	hooks, err := a.openNews(dispatcher, gateway, clock, registry)
+	if err != nil {
+		return nil, err
+	}
 	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
 	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher)}
 	for _, p := range projections.All() {
@@ -112,6 +118,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 			}
 			return nil
 		}}},
+		Webhooks: hooks, Reconciler: a.reconcile,
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
 	if err != nil {
@@ -125,9 +132,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		log.Warn("BILLING_TOKENS is not set: reading and dispatching are open on loopback, operating is off")
 	}
 	if settings.WebhookSecret.IsZero() {
-		log.Info("webhooks are off")
-	} else {
-		log.Warn("STRIPE_WEBHOOK_SECRET is set, but webhooks are not available in this version: they are off")
+		log.Warn("STRIPE_WEBHOOK_SECRET is not set: webhooks are off, and late news waits for the reconciler")
 	}
 	log.Info("billingd is up", "address", "http://"+a.listener.Addr().String(), "environment", settings.Environment, "version", version())
 	return a, nil
@@ -191,6 +196,8 @@ func (a *App) Run(ctx context.Context) error {
 		"processors": func(ctx context.Context) error { return a.runtime.Run(ctx, a.processors...) },
 		"collector":  func(ctx context.Context) error { return a.collector.Run(ctx, grace*9/10) },
 		"scheduler":  a.scanner.Run,
+		"inbox":      a.inbox.Run,
+		"reconciler": a.reconcile.Run,
 	} {
 		parts.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {

@@ -245,16 +245,10 @@ func asOf(err error, at eventstore.Place) error {
 
 // registerPlanned answers by name for what a later version brings.
 func (s *Server) registerPlanned() {
-	for method, path := range map[string]string{http.MethodGet: "/v1/events/stream", http.MethodPost: "/webhooks/stripe"} {
-		op := public("", method, path, tagService, "")
-		op.Hidden = true
-		if method == http.MethodPost {
-			op.RequestBody = &huma.RequestBody{}
-		}
-		s.handle(op, func(http.ResponseWriter, *http.Request) error {
-			p := problem(http.StatusNotImplemented, domain.ErrNotAvailable.Code, "%s is not available in this version", path)
-			p.close = method == http.MethodPost
-			return p
-		})
-	}
+	const path = "/v1/events/stream"
+	op := public("", http.MethodGet, path, tagService, "")
+	op.Hidden = true
+	s.handle(op, func(http.ResponseWriter, *http.Request) error {
+		return problem(http.StatusNotImplemented, domain.ErrNotAvailable.Code, "%s is not available in this version", path)
+	})
 }

@@ -26,12 +26,14 @@ type Config struct {
 	Environment   string // written into the database by its first start
 	StripeBase    string // where Stripe's API is spoken: the proxy, usually
 	StripeKey     Secret
-	WebhookSecret Secret        // read and checked; webhooks are off in this version
+	WebhookSecret Secret        // one, or two separated by a comma while it is rolled; zero: webhooks are off
 	StripeTimeout time.Duration // of one call
 	StripeRate    float64       // calls a second; 0: no limit
 	Lease         time.Duration // of a claimed bill; exceeds StripeTimeout
 	Concurrency   int           // bills in flight
 	LookSince     time.Time     // the first look reads what Stripe holds since then; zero: all
+
+	ReconcileEvery time.Duration // between scheduled reconciliations; 0: only when asked for
 
 	Poll     time.Duration // bound of a lost wake-up
 	ClockURL string        // business time of a Stripe stand-in; empty: the database's
@@ -97,6 +99,7 @@ type flags struct {
 	Lease         string `help:"How long a bill is claimed for; must exceed the time limit of a call." env:"BILLING_LEASE" default:"40s" placeholder:"DURATION"`
 	Concurrency   string `help:"Bills in flight at once." env:"BILLING_CONCURRENCY" default:"32" placeholder:"N"`
 	LookSince     string `help:"How far back the first look at Stripe goes, such as 2026-01-01; not set: to the beginning." env:"BILLING_LOOK_SINCE" placeholder:"DATE"`
+	Reconcile     string `name:"reconcile-every" help:"Time between scheduled reconciliations; 0: only when asked for." env:"BILLING_RECONCILE_EVERY" default:"24h" placeholder:"DURATION"`
 	Poll          string `help:"How long a lost wake-up can delay anything." env:"BILLING_POLL" default:"1s" placeholder:"DURATION"`
 	ClockURL      string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"BILLING_CLOCK_URL" placeholder:"URL"`
 	LogLevel      string `help:"debug, info, warn or error." env:"BILLING_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
