@@ -207,7 +207,9 @@ func (m MoneyBack) Evolve(e Event) MoneyBack {
 			r = m.Refunds[i]
 		}
 		r.State, r.Reason = e.State, e.Reason
-		set(&r.RefundID, e.RefundID)
+		if r.RefundID == "" {
+			r.RefundID = e.RefundID
+		}
 		set(&r.StripeRefundID, e.StripeRefundID)
 		set(&r.ChargeID, e.ChargeID)
 		if e.Money.Minor != 0 {

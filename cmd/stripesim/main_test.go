@@ -242,7 +242,7 @@ func TestBadSettings(t *testing.T) {
 		"STRIPESIM_LISTEN": "nowhere", "STRIPESIM_CONTROL_LISTEN": "0.0.0.0:0", "STRIPESIM_CONTROL_TOKEN": " ",
 		"STRIPESIM_KEY_RETENTION": "a day", "STRIPESIM_PRUNE": "never", "STRIPESIM_SEARCH_LAG": "-1s",
 		"STRIPESIM_RATE_LIMIT": "fast", "STRIPESIM_ACCOUNT": "mine", "STRIPESIM_API_KEYS": "sk_test_1,sk_live_secret",
-		"STRIPESIM_CLOCK": "noon", "STRIPESIM_WEBHOOK_URL": "http://127.0.0.1:1/",
+		"STRIPESIM_CLOCK": "noon", "STRIPESIM_WEBHOOK_URL": "localhost:1", "STRIPESIM_WEBHOOK_SECRET": " ,",
 	} {
 		t.Setenv(name, value)
 	}
@@ -253,6 +253,7 @@ func TestBadSettings(t *testing.T) {
 	for _, name := range []string{
 		"STRIPESIM_LISTEN", "STRIPESIM_CONTROL_TOKEN", "STRIPESIM_KEY_RETENTION", "STRIPESIM_PRUNE", "STRIPESIM_SEARCH_LAG",
 		"STRIPESIM_RATE_LIMIT", "STRIPESIM_ACCOUNT", "STRIPESIM_API_KEYS", "STRIPESIM_CLOCK", "STRIPESIM_WEBHOOK_URL",
+		"STRIPESIM_WEBHOOK_SECRET",
 	} {
 		if !strings.Contains(stderr.String(), name+": ") {
 			t.Errorf("%s is not named in:\n%s", name, stderr.String())

@@ -183,3 +183,14 @@ func (s *Sim) MoveDispute(id, status string) (Dispute, error) {
 	})
 	return moved.shown(), err
 }
+
+// Disputes returns every dispute, oldest first.
+func (s *Sim) Disputes() []Dispute {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := []Dispute{}
+	for d := range s.disputes.oldestFirst {
+		found = append(found, d.shown())
+	}
+	return found
+}

@@ -12,10 +12,9 @@ type RefundChange struct {
 	Refund        string
 	Status        string // pending, requires_action, succeeded, failed or canceled; new ones: "" is succeeded
 	FailureReason string // of failed; "" is unknown
-
-	Charge   string
-	Amount   int64 // minor units; 0: all that is left
-	Metadata map[string]string
+	Charge        string
+	Amount        int64 // minor units; 0: all that is left
+	Metadata      map[string]string
 }
 
 var refundStatuses = []string{"pending", "requires_action", "succeeded", "failed", "canceled"}

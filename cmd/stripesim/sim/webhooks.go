@@ -43,6 +43,7 @@ type delivery struct {
 	state    string
 	due      int64 // nanoseconds, on the stand-in's clock
 	began    int64 // …, when it was first due: attempts end giveUpAfter later
+	started  bool
 	attempts int
 	status   int // of the last attempt; 0: no answer
 	fault    string
@@ -173,9 +174,11 @@ func (s *Sim) queue(e *event, due int64) *delivery {
 	return d
 }
 
-// start lets a delivery wait for its time, unless it is held or dropped.
+// start lets a delivery wait for its time, unless it is held or dropped, or was
+// started before.
 func (s *Sim) start(d *delivery) {
-	if d.state == deliveryWaiting {
+	if d.state == deliveryWaiting && !d.started {
+		d.started = true
 		heap.Push(&s.hooks.waiting, d)
 		s.wake()
 		return
