@@ -24,17 +24,17 @@ const (
 
 // Difference is one finding.
 type Difference struct {
-	Kind          DifferenceKind `json:"kind" enum:"missing,orphan,unrecorded,mismatch,duplicate,row"`
-	Subject       string         `json:"subject" doc:"The charge; of a row, its bill."`
-	CustomerID    string         `json:"customer_id,omitempty"`
-	BillingPeriod string         `json:"billing_period,omitempty"`
-	ChargeID      string         `json:"charge_id,omitempty"`
-	IntentID      string         `json:"intent_id,omitempty"`
-	Amount        domain.Money   `json:"amount" doc:"At Stripe, if it has the charge."`
-	Detail        string         `json:"detail"`
-	Repaired      bool           `json:"repaired"`
-	Action        string         `json:"action" doc:"What was done, or what is proposed."`
-	FoundAt       time.Time      `json:"found_at"`
+	Kind          DifferenceKind
+	Subject       string // the charge; of a row, its bill
+	CustomerID    string
+	BillingPeriod string
+	ChargeID      string
+	IntentID      string
+	Amount        domain.Money // at Stripe, if it has the charge
+	Detail        string
+	Repaired      bool
+	Action        string // what was done, or what is proposed
+	FoundAt       time.Time
 }
 
 // differenceOf is a finding about a charge at Stripe.

@@ -14,6 +14,7 @@ import (
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/projections"
 	"github.com/billonce/billonce/sagas"
 )
 
@@ -47,8 +48,31 @@ func (b reconcileBody) scope() (s sagas.Scope, err error) {
 // reconciliationPage is how one stands, with a page of its findings.
 type reconciliationPage struct {
 	sagas.Reconciliation
-	Findings   []sagas.Difference `json:"findings"`
-	NextCursor string             `json:"next_cursor,omitempty"`
+	Findings   []finding `json:"findings"`
+	NextCursor string    `json:"next_cursor,omitempty"`
+}
+
+// finding is one difference between the books.
+type finding struct {
+	Kind          sagas.DifferenceKind `json:"kind" enum:"missing,orphan,unrecorded,mismatch,duplicate,row"`
+	Subject       string               `json:"subject" doc:"The charge; of a row, its bill."`
+	CustomerID    string               `json:"customer_id,omitempty"`
+	BillingPeriod string               `json:"billing_period,omitempty"`
+	ChargeID      string               `json:"charge_id,omitempty"`
+	IntentID      string               `json:"intent_id,omitempty"`
+	Amount        *projections.Money   `json:"amount,omitempty" doc:"At Stripe, if it has the charge."`
+	Detail        string               `json:"detail"`
+	Repaired      bool                 `json:"repaired"`
+	Action        string               `json:"action" doc:"What was done, or what is proposed."`
+	FoundAt       time.Time            `json:"found_at"`
+}
+
+func findingOf(d sagas.Difference) finding {
+	f := finding{d.Kind, d.Subject, d.CustomerID, d.BillingPeriod, d.ChargeID, d.IntentID, nil, d.Detail, d.Repaired, d.Action, d.FoundAt}
+	if d.Amount.Currency != "" {
+		f.Amount = &projections.Money{Minor: d.Amount.Minor, Currency: d.Amount.Currency, Display: d.Amount.String()}
+	}
+	return f
 }
 
 // registerReconciliations serves the comparison of the three books.
@@ -114,13 +138,18 @@ func (s *Server) registerReconciliations(r *sagas.Reconciler) {
 		if v.Reconciliation, err = r.Get(ctx, q.ID); err != nil {
 			return v, err
 		}
-		if v.Findings, err = r.Findings(ctx, q.ID, kind, subject, q.Limit+1); err != nil {
+		all, err := r.Findings(ctx, q.ID, kind, subject, q.Limit+1)
+		if err != nil {
 			return v, err
 		}
-		if len(v.Findings) > q.Limit {
-			v.Findings = v.Findings[:q.Limit]
-			last := v.Findings[q.Limit-1]
-			v.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(string(last.Kind) + "\n" + last.Subject))
+		v.Findings = []finding{}
+		for i, d := range all {
+			if i == q.Limit {
+				last := all[i-1]
+				v.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(string(last.Kind) + "\n" + last.Subject))
+				break
+			}
+			v.Findings = append(v.Findings, findingOf(d))
 		}
 		return v, nil
 	})
