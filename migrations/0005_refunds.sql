@@ -30,5 +30,39 @@ CREATE INDEX refund_records_claimable ON refund_records
     ((coalesce(greatest(lease_until, next_try_at), '-infinity'::timestamptz)))
     WHERE state IN ('requested', 'sending', 'unknown', 'pending');
 
+-- What went back of each bill's money, beside the bill.
+ALTER TABLE bills
+    ADD COLUMN money_back     json    NOT NULL DEFAULT 'null', -- domain.MoneyBack, once something is known
+    ADD COLUMN refunded_minor bigint  NOT NULL DEFAULT 0,      -- of the charge that paid: went back, or may have, or is about to
+    ADD COLUMN disputed       boolean NOT NULL DEFAULT false;  -- a dispute holds or has taken its money
+
+-- Read model: one row a refund, and one a proposal to refund.
+CREATE TABLE refunds (
+    customer_id      text        COLLATE "C" NOT NULL,
+    billing_period   text        COLLATE "C" NOT NULL,
+    no               integer     NOT NULL,               -- within the bill, in the order in which they became known
+    partition        smallint    NOT NULL,
+    status           text        NOT NULL,               -- the refund's state; of a proposal: proposed, answered or dismissed
+    refund_id        text        NOT NULL,               -- '': made outside Billonce, or a proposal
+    stripe_refund_id text        NOT NULL,
+    charge_id        text        COLLATE "C" NOT NULL,
+    amount_minor     bigint      NOT NULL,
+    currency         text        NOT NULL,
+    code             text        NOT NULL,
+    reason           text        NOT NULL,               -- of the status; of a proposal: why it was made
+    dismissed        text        NOT NULL,               -- why a proposed refund is not made
+    evidence         text        NOT NULL,
+    source           text        NOT NULL,
+    first_position   bigint      NOT NULL,               -- the list's order: unique and never changed
+    last_position    bigint      NOT NULL,
+    requested_at     timestamptz,                        -- asked for, or proposed; NULL: heard of
+    updated_at       timestamptz NOT NULL,
+    PRIMARY KEY (customer_id, billing_period, no)
+) WITH (fillfactor = 70);
+CREATE UNIQUE INDEX refunds_in_order ON refunds (first_position);
+CREATE INDEX refunds_of_charge ON refunds (charge_id);
+
 -- +goose Down
+DROP TABLE refunds;
+ALTER TABLE bills DROP COLUMN money_back, DROP COLUMN refunded_minor, DROP COLUMN disputed;
 DROP TABLE refund_records;
