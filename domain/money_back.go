@@ -100,7 +100,7 @@ func DisputeRank(status string) int {
 func (m MoneyBack) Refunded(chargeID string) int64 {
 	var sum int64
 	for _, r := range m.Refunds {
-		if r.ChargeID != chargeID || !r.State.Counts() || r.Amount.Minor <= 0 {
+		if chargeID == "" || r.ChargeID != chargeID || !r.State.Counts() || r.Amount.Minor <= 0 {
 			continue
 		}
 		if sum > math.MaxInt64-r.Amount.Minor {
