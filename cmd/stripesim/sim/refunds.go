@@ -117,6 +117,30 @@ func checkGetRefund(c *call) *apiError {
 	return e
 }
 
+var updateRefundShapes = shapes{"metadata": hash, "expand": list}
+
+func checkUpdateRefund(c *call) *apiError {
+	if e := checkGetRefund(c); e != nil {
+		return e
+	}
+	return c.params.checkMetadata()
+}
+
+func updateRefund(t *tx) response {
+	old, ok := t.s.refunds.get(t.c.object)
+	if !ok {
+		return missing("refund", "id", t.c.object).response()
+	}
+	r := *old
+	if r.Metadata = t.c.params.metadata(old.Metadata); len(r.Metadata)/2 > maxMetadataKeys {
+		return invalid("metadata", "", "You can have up to 50 metadata keys.").response()
+	}
+	t.putRefund(&r)
+	t.tell(refundUpdated, &r)
+	t.tell(chargeRefundEdited, &r)
+	return t.showRefund(&r)
+}
+
 func getRefund(t *tx) response {
 	r, ok := t.s.refunds.get(t.c.object)
 	if !ok {

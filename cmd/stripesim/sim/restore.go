@@ -86,6 +86,11 @@ func (s *Sim) resume() {
 			s.schedule(p.SettleAt, p.ID, nil)
 		}
 	}
+	for c := range s.charges.oldestFirst {
+		if c.SettleAt != 0 {
+			s.schedule(c.SettleAt, c.ID, nil)
+		}
+	}
 	for _, f := range s.forwards {
 		s.schedule(f.Due, "", f)
 	}
