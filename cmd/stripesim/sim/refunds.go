@@ -75,6 +75,8 @@ func createRefund(t *tx) response {
 		return missingParam("charge", "charge", id).response()
 	case ch.Status != succeeded:
 		return (&apiError{status: 400, kind: invalidRequest, code: "charge_not_refundable", message: "Charge " + ch.ID + " has not succeeded and cannot be refunded."}).response()
+	case t.chargedBack(ch):
+		return (&apiError{status: 400, kind: invalidRequest, code: "charge_disputed", message: "Charge " + ch.ID + " has been charged back; cannot issue a refund."}).response()
 	case ch.Refunded == ch.Amount:
 		return (&apiError{status: 400, kind: invalidRequest, code: "charge_already_refunded", message: "Charge " + ch.ID + " has already been refunded."}).response()
 	}
@@ -94,6 +96,12 @@ func createRefund(t *tx) response {
 		status = "pending"
 	}
 	return t.showRefund(t.refund(ch, amount, status, c.get("reason"), c.metadata(nil)))
+}
+
+// chargedBack tells whether a dispute has taken the charge's money.
+func (t *tx) chargedBack(ch *charge) bool {
+	d, ok := t.s.disputes.get(ch.Dispute)
+	return ok && d.withdrawn()
 }
 
 // refund gives money of a charge back. It counts as refunded from now on, also
