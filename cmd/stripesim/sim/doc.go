@@ -37,6 +37,7 @@
 //	disputes.go   Disputes                events.go    Events
 //	webhooks.go   their delivery          webhook_rules.go  its faults   webhook_post.go  the sending
 //	customers.go  Customers               methods.go   PaymentMethods
+//	setup_intents.go  SetupIntents        balance.go   balance transactions
 //	cards.go      test cards, decline codes
 //	currency.go   currencies, exponents, limits
 //	shelf.go      objects in order; lists and cursors

@@ -44,6 +44,9 @@ func (s *Sim) apply(r *record, offset int64, length int) error {
 	for _, d := range r.Disputes {
 		s.disputes.put(d)
 	}
+	for _, si := range r.Setups {
+		s.setups.put(si)
+	}
 	for _, er := range r.Events {
 		e, err := r.event(er)
 		if err != nil {

@@ -41,6 +41,9 @@ func (s *Sim) Snapshot() ([]byte, error) {
 	for d := range s.disputes.oldestFirst {
 		write(record{Disputes: []*dispute{d}})
 	}
+	for si := range s.setups.oldestFirst {
+		write(record{Setups: []*setupIntent{si}})
+	}
 	for e := range s.events.oldestFirst {
 		write(record{Events: []eventRecord{e.whole()}})
 	}
@@ -81,6 +84,8 @@ func (e *event) whole() eventRecord {
 		r.Refund = of
 	case *dispute:
 		r.Dispute = of
+	case *setupIntent:
+		r.Setup = of
 	}
 	return r
 }
