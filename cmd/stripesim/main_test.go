@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -194,6 +195,68 @@ func TestKill9LosesNoAnsweredMoney(t *testing.T) {
 			t.Errorf("key %s after the restart: charge %s, replayed %v, %v; want %s replayed", key, again, replayed, err, id)
 		}
 		break
+	}
+}
+
+// A killed process owes the webhooks of what it has answered: the next one
+// delivers them all, signed.
+func TestKill9LosesNoWebhook(t *testing.T) {
+	t.Setenv("STRIPESIM_WEBHOOK_SECRET", "whsec_old,whsec_new")
+	var mu sync.Mutex
+	told := make(map[string]bool) // charge → delivered and accepted
+	refuse := true
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var event struct {
+			Data struct{ Object struct{ ID string } }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+			return // its sender was killed
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if refuse {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if strings.Count(r.Header.Get("Stripe-Signature"), ",v1=") != 2 {
+			t.Errorf("signed %s", r.Header.Get("Stripe-Signature"))
+		}
+		told[event.Data.Object.ID] = true
+	}))
+	defer endpoint.Close()
+	args := []string{"--data=" + filepath.Join(t.TempDir(), "journal"), "--webhook-url=" + endpoint.URL}
+	c := launch(t, args...)
+	answered := make(map[string]bool)
+	for n := range 40 {
+		id, _, err := c.charge(fmt.Sprintf("k-%d", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered[id] = true
+	}
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.wait(t) //nolint:errcheck // killed
+	mu.Lock()
+	refuse = false
+	mu.Unlock()
+	launch(t, args...)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		mu.Lock()
+		n := len(told)
+		mu.Unlock()
+		if n == len(answered) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d charges were told", n, len(answered))
+		}
+	}
+	for id := range answered {
+		if !told[id] {
+			t.Errorf("nobody told of %s", id)
+		}
 	}
 }
 

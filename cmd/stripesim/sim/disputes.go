@@ -74,7 +74,8 @@ func (d *dispute) render(o *out, x expansion) {
 	o.lit(`,"created":`).num(d.Made)
 	o.lit(`,"currency":`).str(d.Currency)
 	o.lit(`,"evidence":{},"evidence_details":{"due_by":`).num(d.Made + 7*24*3600)
-	o.lit(`,"has_evidence":false,"past_due":false,"submission_count":0},"is_charge_refundable":false,"livemode":false,"metadata":{},"network_reason_code":null,"payment_intent":`)
+	o.lit(`,"has_evidence":false,"past_due":false,"submission_count":0},"is_charge_refundable":`).boolean(!d.withdrawn())
+	o.lit(`,"livemode":false,"metadata":{},"network_reason_code":null,"payment_intent":`)
 	x.intentOrID(o, d.Intent, x.paymentIntent)
 	o.lit(`,"payment_method_details":{"card":{"brand":"visa","network_reason_code":null},"type":"card"},"reason":`).str(d.Reason)
 	o.lit(`,"status":`).str(d.Status).lit(`}`)
@@ -143,8 +144,8 @@ func (s *Sim) OpenDispute(o Dispute) (Dispute, error) {
 	return opened.shown(), nil
 }
 
-// withdrawn tells whether the disputed money was taken back from the account;
-// an inquiry leaves it there.
+// withdrawn tells whether the disputed money was taken back from the account,
+// which cannot refund it then; an inquiry leaves it there.
 func (d *dispute) withdrawn() bool {
 	return slices.Contains([]string{"needs_response", "under_review", "lost"}, d.Status)
 }

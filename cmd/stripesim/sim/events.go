@@ -34,6 +34,11 @@ const (
 	refundCreated      = "refund.created"
 	refundUpdated      = "refund.updated"
 	refundFailed       = "refund.failed"
+	setupCreated       = "setup_intent.created"
+	setupSucceeded     = "setup_intent.succeeded"
+	setupFailed        = "setup_intent.setup_failed"
+	setupCanceled      = "setup_intent.canceled"
+	setupNeedsAction   = "setup_intent.requires_action"
 	disputeCreated     = "charge.dispute.created"
 	disputeUpdated     = "charge.dispute.updated"
 	disputeClosed      = "charge.dispute.closed"
@@ -48,6 +53,7 @@ func EventTypes() []string {
 		chargeFailed, chargePending, chargeRefundEdited, chargeRefunded, chargeSucceeded, chargeUpdated,
 		intentAuthorised, intentCanceled, intentCreated, intentFailed, intentProcessing, intentNeedsAction, intentSucceeded,
 		refundCreated, refundFailed, refundUpdated,
+		setupCanceled, setupCreated, setupNeedsAction, setupFailed, setupSucceeded,
 	}
 }
 
@@ -78,17 +84,18 @@ func (e *event) intentID() string   { return "" }
 // eventRecord is an event in the journal. Its object is the n-th of its kind in
 // the same record or, in a snapshot, stands in it.
 type eventRecord struct {
-	ID      string   `json:"id"`
-	Type    string   `json:"y"`
-	N       int      `json:"n,omitempty"`
-	When    int64    `json:"w,omitempty"` // 0: the record's
-	By      *cause   `json:"by,omitempty"`
-	Owed    bool     `json:"q,omitempty"`
-	Missed  bool     `json:"m,omitempty"`
-	Intent  *intent  `json:"pi,omitempty"`
-	Charge  *charge  `json:"ch,omitempty"`
-	Refund  *refund  `json:"re,omitempty"`
-	Dispute *dispute `json:"dp,omitempty"`
+	ID      string       `json:"id"`
+	Type    string       `json:"y"`
+	N       int          `json:"n,omitempty"`
+	When    int64        `json:"w,omitempty"` // 0: the record's
+	By      *cause       `json:"by,omitempty"`
+	Owed    bool         `json:"q,omitempty"`
+	Missed  bool         `json:"m,omitempty"`
+	Intent  *intent      `json:"pi,omitempty"`
+	Charge  *charge      `json:"ch,omitempty"`
+	Refund  *refund      `json:"re,omitempty"`
+	Dispute *dispute     `json:"dp,omitempty"`
+	Setup   *setupIntent `json:"si,omitempty"`
 }
 
 // cause is the request that an event comes from.
@@ -141,6 +148,8 @@ func (r *record) indexOf(of subject) int {
 		return slices.Index(r.Refunds, of)
 	case *dispute:
 		return slices.Index(r.Disputes, of)
+	case *setupIntent:
+		return slices.Index(r.Setups, of)
 	}
 	return -1
 }
@@ -167,8 +176,12 @@ func (r *record) event(e eventRecord) (*event, error) {
 		back.of = e.Refund
 	case e.Dispute != nil:
 		back.of = e.Dispute
+	case e.Setup != nil:
+		back.of = e.Setup
 	case strings.HasPrefix(e.Type, "payment_intent."):
 		back.of = nth(r.Intents, e.N)
+	case strings.HasPrefix(e.Type, "setup_intent."):
+		back.of = nth(r.Setups, e.N)
 	case strings.HasPrefix(e.Type, "charge.dispute."):
 		back.of = nth(r.Disputes, e.N)
 	case strings.HasPrefix(e.Type, "refund."), e.Type == chargeRefundEdited:

@@ -275,6 +275,8 @@ func TestDisputes(t *testing.T) {
 	if got.Amount != 5000 || got.Reason != "duplicate" || got.Status != "needs_response" || got.Charge.ID != ch.ID || got.PaymentIntent.ID != pi.ID {
 		t.Errorf("the dispute reads as %+v", got)
 	}
+	_, err = c.Refunds.New(&stripe.RefundParams{Charge: stripe.String(ch.ID)})
+	stripeError(t, err, 400, "charge_disputed")
 	for _, status := range []string{"under_review", "won"} {
 		equal(t, status, control(t, s, "POST", "/control/disputes", fmt.Sprintf(`{"dispute":%q,"status":%q}`, d.ID, status), nil), 200)
 	}

@@ -37,6 +37,7 @@ type record struct {
 	Offset    *int64           `json:"of,omitempty"` // the clock's, nanoseconds
 	Forgotten []string         `json:"fo,omitempty"` // keys
 	Disputes  []*dispute       `json:"dp,omitempty"`
+	Setups    []*setupIntent   `json:"si,omitempty"`
 	Events    []eventRecord    `json:"ev,omitempty"`
 	By        *cause           `json:"by,omitempty"` // of the events
 	Delivered []string         `json:"dv,omitempty"` // events

@@ -3,15 +3,16 @@ package sim
 import (
 	"container/heap"
 	"crypto/sha256"
+	"strings"
 	"time"
 )
 
 // errand is something that happens at a later time on the stand-in's clock: the
-// end of an intent's processing, or the execution of a request whose 500 is
-// rolled forward.
+// end of the processing of an intent or a legacy charge, or the execution of a
+// request whose 500 is rolled forward.
 type errand struct {
 	due     int64
-	intent  string
+	object  string
 	forward *forward
 }
 
@@ -39,8 +40,8 @@ func (e *errands) Pop() any {
 	return last
 }
 
-func (s *Sim) schedule(due int64, intent string, f *forward) {
-	heap.Push(&s.errands, errand{due: due, intent: intent, forward: f})
+func (s *Sim) schedule(due int64, object string, f *forward) {
+	heap.Push(&s.errands, errand{due: due, object: object, forward: f})
 	s.wake()
 }
 
@@ -50,10 +51,13 @@ func (s *Sim) settle(now time.Time) {
 	for len(s.errands) > 0 && s.errands[0].due <= now.UnixNano() {
 		e := heap.Pop(&s.errands).(errand)
 		t := &tx{s: s, c: &call{s: s, id: newID("req_", 14), inner: true}, now: at(e.due)}
-		if e.forward == nil {
-			t.finishProcessing(e.intent)
-		} else {
+		switch {
+		case e.forward != nil:
 			t.rollForward(e.forward)
+		case strings.HasPrefix(e.object, "ch_"):
+			t.finishCharge(e.object)
+		default:
+			t.finishProcessing(e.object)
 		}
 		t.commit(nil, nil)
 	}

@@ -165,10 +165,13 @@ func (s *Sim) Customer(id string) CustomerState {
 // ErrNoSuchObject is returned for an id that names nothing.
 var ErrNoSuchObject = errors.New("no such object")
 
-// Authenticate plays the customer whose intent is in requires_action: the bank
-// is satisfied, or not.
+// Authenticate plays the customer whose intent, or setup intent, is in
+// requires_action: the bank is satisfied, or not.
 func (s *Sim) Authenticate(intentID string, passed bool) error {
 	return s.change(func(t *tx) error {
+		if si, ok := s.setups.get(intentID); ok && si.Status == needsAction {
+			return t.authenticateSetup(si, passed)
+		}
 		p, ok := s.intents.get(intentID)
 		switch {
 		case !ok:

@@ -75,6 +75,8 @@ func createRefund(t *tx) response {
 		return missingParam("charge", "charge", id).response()
 	case ch.Status != succeeded:
 		return (&apiError{status: 400, kind: invalidRequest, code: "charge_not_refundable", message: "Charge " + ch.ID + " has not succeeded and cannot be refunded."}).response()
+	case t.chargedBack(ch):
+		return (&apiError{status: 400, kind: invalidRequest, code: "charge_disputed", message: "Charge " + ch.ID + " has been charged back; cannot issue a refund."}).response()
 	case ch.Refunded == ch.Amount:
 		return (&apiError{status: 400, kind: invalidRequest, code: "charge_already_refunded", message: "Charge " + ch.ID + " has already been refunded."}).response()
 	}
@@ -96,6 +98,12 @@ func createRefund(t *tx) response {
 	return t.showRefund(t.refund(ch, amount, status, c.get("reason"), c.metadata(nil)))
 }
 
+// chargedBack tells whether a dispute has taken the charge's money.
+func (t *tx) chargedBack(ch *charge) bool {
+	d, ok := t.s.disputes.get(ch.Dispute)
+	return ok && d.withdrawn()
+}
+
 // refund gives money of a charge back. It counts as refunded from now on, also
 // while the refund is pending.
 func (t *tx) refund(ch *charge, amount int64, status, reason string, m metadata) *refund {
@@ -115,6 +123,30 @@ func (t *tx) refund(ch *charge, amount int64, status, reason string, m metadata)
 func checkGetRefund(c *call) *apiError {
 	_, e := c.params.expansion(c.s, "", refundExpansions...)
 	return e
+}
+
+var updateRefundShapes = shapes{"metadata": hash, "expand": list}
+
+func checkUpdateRefund(c *call) *apiError {
+	if e := checkGetRefund(c); e != nil {
+		return e
+	}
+	return c.params.checkMetadata()
+}
+
+func updateRefund(t *tx) response {
+	old, ok := t.s.refunds.get(t.c.object)
+	if !ok {
+		return missing("refund", "id", t.c.object).response()
+	}
+	r := *old
+	if r.Metadata = t.c.params.metadata(old.Metadata); len(r.Metadata)/2 > maxMetadataKeys {
+		return invalid("metadata", "", "You can have up to 50 metadata keys.").response()
+	}
+	t.putRefund(&r)
+	t.tell(refundUpdated, &r)
+	t.tell(chargeRefundEdited, &r)
+	return t.showRefund(&r)
 }
 
 func getRefund(t *tx) response {

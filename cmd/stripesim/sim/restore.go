@@ -44,6 +44,9 @@ func (s *Sim) apply(r *record, offset int64, length int) error {
 	for _, d := range r.Disputes {
 		s.disputes.put(d)
 	}
+	for _, si := range r.Setups {
+		s.setups.put(si)
+	}
 	for _, er := range r.Events {
 		e, err := r.event(er)
 		if err != nil {
@@ -84,6 +87,11 @@ func (s *Sim) resume() {
 	for p := range s.intents.oldestFirst {
 		if p.Status == inProcessing {
 			s.schedule(p.SettleAt, p.ID, nil)
+		}
+	}
+	for c := range s.charges.oldestFirst {
+		if c.SettleAt != 0 {
+			s.schedule(c.SettleAt, c.ID, nil)
 		}
 	}
 	for _, f := range s.forwards {

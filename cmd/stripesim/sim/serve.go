@@ -276,6 +276,10 @@ func (s *Sim) customerOf(c *call) string {
 		if p, ok := s.intents.get(id); ok {
 			return p.Customer
 		}
+	case strings.HasPrefix(id, "seti_"):
+		if si, ok := s.setups.get(id); ok {
+			return si.Customer
+		}
 	case strings.HasPrefix(id, "ch_"):
 		if ch, ok := s.charges.get(id); ok {
 			return ch.Customer

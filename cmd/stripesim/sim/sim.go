@@ -127,6 +127,7 @@ type Sim struct {
 	charges   *shelf[*charge]
 	refunds   *shelf[*refund]
 	disputes  *shelf[*dispute]
+	setups    *shelf[*setupIntent]
 	events    *shelf[*event]
 	hooks     hooks
 	customers *shelf[*customer]
@@ -216,7 +217,7 @@ func (s *Sim) clear() {
 func (s *Sim) clearBooks() {
 	s.world++
 	s.intents, s.charges, s.refunds = newShelf[*intent](), newShelf[*charge](), newShelf[*refund]()
-	s.disputes, s.events = newShelf[*dispute](), newShelf[*event]()
+	s.disputes, s.events, s.setups = newShelf[*dispute](), newShelf[*event](), newShelf[*setupIntent]()
 	s.hooks.log, s.hooks.waiting = nil, nil
 	for _, r := range s.hooks.rules {
 		r.held = nil

@@ -41,6 +41,9 @@ func (s *Sim) Snapshot() ([]byte, error) {
 	for d := range s.disputes.oldestFirst {
 		write(record{Disputes: []*dispute{d}})
 	}
+	for si := range s.setups.oldestFirst {
+		write(record{Setups: []*setupIntent{si}})
+	}
 	for e := range s.events.oldestFirst {
 		write(record{Events: []eventRecord{e.whole()}})
 	}
@@ -81,14 +84,17 @@ func (e *event) whole() eventRecord {
 		r.Refund = of
 	case *dispute:
 		r.Dispute = of
+	case *setupIntent:
+		r.Setup = of
 	}
 	return r
 }
 
 // Restore takes the account back to a snapshot, its clock too unless keepClock
 // is set: money that moved since then has not, keys used since then are unknown.
-// Requests under way are dropped without effect, and so are deliveries. Faults,
-// settings, the endpoint, counters and the request log stay. A snapshot of
+// Requests under way are dropped without effect; of webhooks those are sent that
+// were owed then. Faults, settings, the endpoint, counters and the request log
+// stay. A snapshot of
 // another account, or a damaged one, is refused and changes nothing.
 func (s *Sim) Restore(snapshot []byte, keepClock bool) error {
 	if err := s.checkSnapshot(snapshot); err != nil {
@@ -97,6 +103,9 @@ func (s *Sim) Restore(snapshot []byte, keepClock bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	offset := s.clock.offset.Load()
+	if s.journal == nil {
+		snapshot = bytes.Clone(snapshot) // answers stay in it
+	}
 	s.unlockAll()
 	s.clearBooks()
 	if s.journal != nil {

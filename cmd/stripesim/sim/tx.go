@@ -36,6 +36,12 @@ func (t *tx) putDispute(d *dispute) {
 	t.rec.Disputes = append(t.rec.Disputes, d)
 }
 
+func (t *tx) putSetupIntent(si *setupIntent) {
+	t.changed = true
+	t.s.setups.put(si)
+	t.rec.Setups = append(t.rec.Setups, si)
+}
+
 func (t *tx) putCustomer(c *customer) {
 	t.changed = true
 	t.s.customers.put(c)

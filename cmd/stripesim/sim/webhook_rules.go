@@ -140,6 +140,8 @@ func (s *Sim) customerOfEvent(e *event) string {
 		return of.Customer
 	case *charge:
 		return of.Customer
+	case *setupIntent:
+		return of.Customer
 	case *refund:
 		id = of.Charge
 	case *dispute:

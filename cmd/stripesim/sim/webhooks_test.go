@@ -482,11 +482,9 @@ func TestWebhookRulesByControl(t *testing.T) {
 func TestASlowEndpointDoesNotSlowTheAPI(t *testing.T) {
 	t.Parallel()
 	s, e := hooked(t, sim.Options{})
-	var over sync.WaitGroup
 	stuck := make(chan struct{})
-	defer over.Wait()
 	defer close(stuck)
-	e.answer(func(http.ResponseWriter, *http.Request) { over.Add(1); defer over.Done(); <-stuck })
+	e.answer(func(http.ResponseWriter, *http.Request) { <-stuck })
 	for n := range 40 {
 		equal(t, "status", post(t, s, "/v1/charges", keyN(n), chargeForm).status, 200)
 	}
