@@ -127,6 +127,36 @@ func TestChargesPastTheirWindow(t *testing.T) {
 	}
 }
 
+// TestChargesLightsOut freezes a replica around the one call for longer than its
+// lease; another takes the bill over, and then the frozen one wakes up. After
+// the window nothing is sent again, and what the frozen one brings in the end is
+// recorded.
+func TestChargesLightsOut(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, keys forgotten %t", when, late), func(t *testing.T) {
+				r := newRig(t)
+				wrap, frozen, thaw := freezeOnce(t, when, "confirm")
+				first := r.start(options{gateway: func(g sagas.Gateway) sagas.Gateway { return wrap(r.byCharges(g)) }})
+				first.owe("acme")
+				<-frozen
+				if late {
+					r.stripe.Advance(25 * time.Hour)
+				}
+				r.start(options{gateway: r.byCharges})
+				if late && when == "before" {
+					r.awaitState("acme", november, "needs_review")
+				} else {
+					r.once(november, "acme")
+				}
+				thaw()
+				first.stop()
+				r.once(november, "acme")
+			})
+		}
+	}
+}
+
 // TestRoadChangedInTheMiddle: a bill whose intent is committed stays with it
 // when the service comes back configured for legacy Charges, and the other way
 // round.
