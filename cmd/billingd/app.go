@@ -81,7 +81,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		clock = sagas.ControlClock(settings.ClockURL)
 	}
 	gateway, err := stripegateway.New(stripegateway.Config{
-		BaseURL: settings.StripeBase, Key: settings.StripeKey.Reveal(), Timeout: settings.StripeTimeout,
+		API: settings.StripeAPI, BaseURL: settings.StripeBase, Key: settings.StripeKey.Reveal(), Timeout: settings.StripeTimeout,
 		Log: log, MaxConns: settings.Concurrency + 4,
 	})
 	if err != nil {

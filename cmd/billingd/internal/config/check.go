@@ -39,6 +39,7 @@ func (c *check) configure(f flags) Config {
 		Grace:          c.duration("BILLING_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 10*time.Minute),
 		Environment:    c.environment(f.Environment),
 		StripeBase:     c.text("STRIPE_API_BASE", f.StripeAPIBase),
+		StripeAPI:      c.stripeAPI("STRIPE_API", f.StripeAPI),
 		StripeKey:      c.stripeKey(),
 		WebhookSecret:  c.webhookSecret(),
 		StripeTimeout:  c.duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
@@ -261,6 +262,15 @@ func (c *check) reconcileEvery(value string) time.Duration {
 	return c.duration(name, value, time.Minute, 31*24*time.Hour)
 }
 
+func (c *check) stripeAPI(name, value string) stripegateway.API {
+	switch api := stripegateway.API(value); api {
+	case stripegateway.PaymentIntents, stripegateway.Charges:
+		return api
+	}
+	c.bad(name, "must be payment_intents or charges")
+	return ""
+}
+
 func (c *check) clock(name, value string, key Secret) string {
 	if c.optional(name, value) == "" {
 		return ""
@@ -281,7 +291,7 @@ func (c *check) gateway(config Config) {
 		return // said already
 	}
 	g, err := stripegateway.New(stripegateway.Config{
-		BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
+		API: config.StripeAPI, BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
 	})
 	if err == nil {
 		g.Close()
