@@ -39,6 +39,7 @@ type App struct {
 	scanner   *sagas.DueScanner
 	inbox     *sagas.Inbox
 	reconcile *sagas.Reconciler
+	refunds   *sagas.Refunds
 	api       *api.Server
 	listener  net.Listener
 
@@ -100,7 +101,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		return nil, err
 	}
 	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
-	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher)}
+	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.RefundPreflight(a.refunds.Wake), sagas.Schedule(dispatcher)}
 	for _, p := range projections.All() {
 		a.processors = append(a.processors, p.Processor())
 	}
@@ -198,6 +199,7 @@ func (a *App) Run(ctx context.Context) error {
 		"scheduler":  a.scanner.Run,
 		"inbox":      a.inbox.Run,
 		"reconciler": a.reconcile.Run,
+		"refunds":    func(ctx context.Context) error { return a.refunds.Run(ctx, grace*9/10) },
 	} {
 		parts.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {

@@ -14,8 +14,12 @@ import (
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
 
-// openNews makes what takes in and looks for news of Stripe: the inbox, the
-// reconciler and the webhook endpoint.
+// refundsAtOnce is enough: refunds are few, and each is a person's decision.
+const refundsAtOnce = 4
+
+// openNews makes what takes in and looks for news of Stripe, and what gives
+// money back: the inbox, the reconciler, the refund worker and the webhook
+// endpoint.
 func (a *App) openNews(d *commands.Dispatcher, gateway *stripegateway.Gateway, clock *sagas.Clock, registry *prometheus.Registry) (hooks api.Webhooks, err error) {
 	counted := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "billonce", Name: "webhooks_total",
@@ -34,6 +38,12 @@ func (a *App) openNews(d *commands.Dispatcher, gateway *stripegateway.Gateway, c
 	a.reconcile, err = sagas.NewReconciler(sagas.ReconcilerConfig{
 		Every: a.settings.ReconcileEvery, Poll: a.settings.Poll, Rate: a.settings.StripeRate, Actor: "reconciler",
 	}, d, gateway, gateway, a.inbox, clock, a.log)
+	if err != nil {
+		return hooks, err
+	}
+	a.refunds, err = sagas.NewRefunds(sagas.RefundsConfig{
+		Concurrency: refundsAtOnce, Timeout: a.settings.StripeTimeout, Lease: a.settings.Lease, Poll: a.settings.Poll, Actor: "refunds",
+	}, d, gateway, clock, a.log)
 	if err != nil {
 		return hooks, err
 	}
