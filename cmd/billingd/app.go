@@ -101,7 +101,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		return nil, err
 	}
 	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
-	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.RefundPreflight(a.refunds.Wake), sagas.Schedule(dispatcher)}
+	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher), sagas.RefundPreflight(a.refunds.Wake)}
 	for _, p := range projections.All() {
 		a.processors = append(a.processors, p.Processor())
 	}

@@ -87,7 +87,6 @@ func TestUsage(t *testing.T) {
 		{"vault-keys issue", "vault-keys issue is not available in this version"},
 		{"verify", "verify is not available in this version"},
 		{"adopt", "adopt is not available in this version"},
-		{"refunds list", "refunds list is not available in this version"},
 		{"selftest", "selftest is not available in this version"},
 		{"events export", "events export is not available in this version"},
 		{"runs close 2026-12", "runs close 2026-12 is not available in this version"},
