@@ -15,8 +15,8 @@ type Bill struct {
 	CustomerID      domain.CustomerID   `json:"customer_id"`
 	BillingPeriod   domain.Period       `json:"billing_period"`
 	Status          domain.BillStatus   `json:"status"`
-	Amount          Money               `json:"amount"`          // frozen when due or requested
-	Taken           *Money              `json:"taken,omitempty"` // what Stripe took, once paid
+	Amount          Money               `json:"amount"`             // frozen when due or requested
+	Taken           *Money              `json:"taken,omitempty"`    // what Stripe took, once paid
 	Refunded        *Money              `json:"refunded,omitempty"` // what of it went back, may have or is about to
 	Disputed        bool                `json:"disputed,omitempty"` // a dispute holds or has taken its money
 	DueAt           *time.Time          `json:"due_at,omitempty"`

@@ -65,7 +65,7 @@ func TestUsage(t *testing.T) {
 		{"--url localhost:8080 runs show 2026-12", "--url: the address of billingd must be a URL"},
 		{"migrate", "DATABASE_URL is needed"},
 		{"replay bills", "DATABASE_URL is needed"},
-		{"replay everything", "projection must be one of [customers bills charges runs revenue]"},
+		{"replay everything", "projection must be one of [customers bills charges refunds runs revenue]"},
 		{"processors pause billing", "missing flags: --reason"},
 		{"dead-letters skip bills cust_1 here --reason x", "position"},
 		{"events tail --last 5000", "--last must be 0 to 200"},
