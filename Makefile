@@ -4,13 +4,15 @@ GO        ?= go
 KEEP      ?=
 TESTFLAGS ?=
 BENCHTIME ?= 2s
+SHAPES    := sagas/stripegateway/shapes
+ORACLE    := sagas/stripegateway/oracle
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Paths are relative and hold no spaces; the folder above may.
 export GO
 
 .DEFAULT_GOAL := help
-.PHONY: help postgres build demo test race bench lint clean
+.PHONY: help postgres build demo test shapes oracle race bench lint clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +24,16 @@ test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it 
 	@race=$$(.ci/race.sh) && set -x && \
 	$(GO) vet $$race ./... && \
 	$(GO) test -vet=off -count=1 -timeout=10m -parallel=4 $$race $(TESTFLAGS) ./...
+	@$(MAKE) --no-print-directory shapes
+
+shapes: ## what we send, checked by stripe-mock against Stripe's description of its API (part of make test)
+	@race=$$(.ci/race.sh) && set -x && cd $(SHAPES) && $(GO) vet ./... && $(GO) test -vet=off -count=1 -timeout=5m $$race $(TESTFLAGS) ./...
+
+oracle: postgres $(ORACLE)/node_modules/.package-lock.json ## nobody charged twice, asked of a Stripe that is not ours (needs npm)
+	$(GO) test -tags=oracle -vet=off -count=1 -timeout=10m -run='^TestOracle' $(TESTFLAGS) ./sagas
+
+$(ORACLE)/node_modules/.package-lock.json: $(ORACLE)/package-lock.json
+	cd $(ORACLE) && npm ci --ignore-scripts --no-audit --no-fund && touch node_modules/.package-lock.json
 
 race: postgres ## the tests of everything concurrent three times over, with -race
 	$(GO) test -race -vet=off -count=3 -timeout=30m -parallel=4 $(TESTFLAGS) ./eventstore/... ./commands/... ./sagas/... ./projections/...

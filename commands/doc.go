@@ -14,7 +14,8 @@
 //
 // A refusal is not remembered: the same key may succeed once the state allows
 // it. "Nothing to do" is remembered. A command that reports what has already
-// happened (record-charge-outcome) is never refused.
+// happened (record-charge-outcome, record-refund-outcome, record-dispute,
+// propose-refund) is never refused.
 //
 // Adding a command: one file here (struct, constructor, four methods, decode),
 // one line in registry.go. HTTP, the command line and OpenAPI follow from the

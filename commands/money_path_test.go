@@ -34,6 +34,25 @@ func anyCommand(t *rapid.T, c domain.Customer) commands.Command[domain.Customer]
 	charge := commands.NewChargeBilling(ada, p, amount)
 	begin := commands.StartAttempt{CustomerID: ada, BillingPeriod: p, Attempt: attempt}
 	report := commands.NewRecordChargeOutcome(ada, p, attempt, start, o)
+	refundState := rapid.SampledFrom([]domain.RefundState{
+		domain.RefundStateUnknown, domain.RefundStatePending, domain.RefundStateSucceeded, domain.RefundStateFailed, domain.RefundStateRefused, domain.RefundStateRequested,
+	}).Draw(t, "refund state")
+	going := domain.RefundOutcome{State: refundState, ChargeID: "ch_" + n, Money: domain.Money{Minor: 2000, Currency: "usd"}, Source: domain.SourceFind}
+	refundID := rapid.SampledFrom([]string{"r" + n, "r" + n, ""}).Draw(t, "refund id")
+	if refundState.Counts() && refundState != domain.RefundStateUnknown && refundState != domain.RefundStateRequested || refundState == domain.RefundStateFailed {
+		going.StripeRefundID = "re_" + refundID + n
+	}
+	surplus := rapid.SampledFrom([]string{"", "", "ch_" + n}).Draw(t, "charge to refund")
+	refund := commands.NewRefundCharge(ada, p, "r"+n, rapid.SampledFrom([]int64{2000, 4900, 900}).Draw(t, "back"), surplus)
+	refundNews := commands.NewRecordRefundOutcome(ada, p, refundID, going)
+	if rapid.IntRange(0, 3).Draw(t, "money back") == 3 {
+		return rapid.SampledFrom([]commands.Command[domain.Customer]{
+			refund, refundNews, refund, refundNews,
+			commands.NewDismissRefundProposal(ada, p, "ch_"+n, "it is owed", id),
+			commands.NewProposeRefund(ada, p, "ch_"+n, amount, "found"),
+			commands.NewRecordDispute(ada, p, domain.DisputeNews{DisputeID: "dp_" + n, ChargeID: "ch_" + n, Money: amount, Status: rapid.SampledFrom([]string{"needs_response", "lost"}).Draw(t, "dispute")}),
+		}).Draw(t, "command about money back")
+	}
 	// Small numbers are drawn more often: what leads far comes first.
 	return rapid.SampledFrom([]commands.Command[domain.Customer]{
 		report, begin, charge, commands.NewDeclareBillingDue(ada, p),
@@ -62,12 +81,15 @@ func TestPromisesHoldInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c domain.Customer
 		c = c.Evolve(registered).Evolve(activated)
-		paid := map[domain.Period]string{}
-		for range 80 {
+		paid, back := map[domain.Period]string{}, tally{}
+		for range 120 {
 			command := anyCommand(t, c)
 			events, err := command.Decide(c)
-			if _, reports := command.(commands.RecordChargeOutcome); reports && err != nil {
-				t.Fatalf("an outcome was refused: %v", err)
+			switch command.(type) {
+			case commands.RecordChargeOutcome, commands.RecordRefundOutcome, commands.RecordDispute, commands.ProposeRefund:
+				if err != nil {
+					t.Fatalf("%s: what has happened was refused: %v", command.Name(), err)
+				}
 			}
 			if refusal, ok := errors.AsType[*domain.Error](err); err != nil && !ok {
 				t.Fatalf("%s: %v", command.Name(), refusal)
@@ -78,6 +100,7 @@ func TestPromisesHoldInAnyOrder(t *testing.T) {
 			for _, e := range events {
 				reached[e.EventName()]++
 				promises(t, c, command, e, paid)
+				back.promises(t, c, e)
 				c = c.Evolve(e)
 			}
 			for p, charge := range paid {
@@ -175,6 +198,71 @@ func promises(t *rapid.T, c domain.Customer, command commands.Command[domain.Cus
 	case domain.BillClosing:
 		if bill.Status.Final() || bill.IntentID == "" || bill.Unresolved {
 			fail("intent %q, unresolved %t", bill.IntentID, bill.Unresolved)
+		}
+	}
+}
+
+// tally counts refunds by itself, one entry a refund: what may have gone back
+// of each charge, whatever the aggregate thinks of it.
+type tally map[refundName]*goingBack
+
+type refundName struct {
+	period domain.Period
+	id     string // the caller's, or Stripe's
+}
+
+type goingBack struct {
+	charge string
+	minor  int64
+	state  domain.RefundState
+}
+
+// promises checks one decided fact about money that goes back.
+func (all tally) promises(t *rapid.T, c domain.Customer, e domain.Event) {
+	switch e := e.(type) {
+	case domain.RefundRequested:
+		bill, _ := c.Bill(e.BillingPeriod)
+		proposal, proposed := c.MoneyBack(e.BillingPeriod).Proposal(e.ChargeID)
+		taken := c.MoneyBack(e.BillingPeriod).Taken
+		if e.ChargeID != bill.ChargeID {
+			taken = proposal.Amount
+		}
+		if e.ChargeID == "" || e.ChargeID != bill.ChargeID && !proposed {
+			t.Fatalf("refund %s is of %q, and the bill was paid by %q", e.RefundID, e.ChargeID, bill.ChargeID)
+		}
+		name := refundName{e.BillingPeriod, e.RefundID}
+		if all[name] != nil || e.Key != domain.RefundKey(ada, e.BillingPeriod, e.RefundID) {
+			t.Fatalf("refund %s, with key %s, was asked for before: %t", e.RefundID, e.Key, all[name] != nil)
+		}
+		sum := e.Minor
+		for of, r := range all {
+			if of.period == e.BillingPeriod && r.charge == e.ChargeID && r.state.Counts() {
+				sum += r.minor
+			}
+		}
+		if e.Minor <= 0 || sum > taken.Minor || e.Currency != taken.Currency {
+			t.Fatalf("refund %s of %s lets %d of %s go back", e.RefundID, e.Money, sum, taken)
+		}
+		all[name] = &goingBack{e.ChargeID, e.Minor, domain.RefundStateRequested}
+	case domain.RefundRecorded:
+		name := refundName{e.BillingPeriod, e.RefundID}
+		if e.RefundID == "" {
+			name.id = e.StripeRefundID
+		}
+		r := all[name]
+		if r == nil {
+			r = &goingBack{}
+			all[name] = r
+		}
+		if r.state == domain.RefundStateFailed || r.state == domain.RefundStateSucceeded && e.State != domain.RefundStateFailed {
+			t.Fatalf("refund %s was %s and is %s", name.id, r.state, e.State)
+		}
+		if r.state == domain.RefundStateUnknown && e.State == domain.RefundStateRefused {
+			t.Fatalf("a no cleared another send of refund %s", name.id)
+		}
+		r.state = e.State
+		if e.ChargeID != "" {
+			r.charge, r.minor = e.ChargeID, e.RefundOutcome.Money.Minor
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (c RecordChargeOutcome) Stream() domain.StreamID { return c.CustomerID.Stre
 func (c RecordChargeOutcome) Decide(s domain.Customer) ([]domain.Event, error) {
 	bill, known := s.Bill(c.BillingPeriod)
 	if c.Class == domain.Paid {
-		return c.paid(bill, known), nil
+		return c.paid(s, bill, known), nil
 	}
 	current := known && bill.Attempt == c.Attempt && !bill.Status.Final()
 	if c.Class == domain.Declined {
@@ -79,14 +79,17 @@ func (c RecordChargeOutcome) Decide(s domain.Customer) ([]domain.Event, error) {
 	return one(domain.ChargeUnknown{ChargeReport: report}), nil
 }
 
-// paid records a success, in whatever state the bill is.
-func (c RecordChargeOutcome) paid(bill domain.Bill, known bool) []domain.Event {
+// paid records a success, in whatever state the bill is. If the money is not
+// owed (a second success, or one after the bill was settled or the subscription
+// cancelled), a refund is proposed; giving it back is a person's decision.
+func (c RecordChargeOutcome) paid(s domain.Customer, bill domain.Bill, known bool) []domain.Event {
 	if bill.Status == domain.BillPaid {
 		nameless := bill.ChargeID == "" || c.Outcome.ChargeID == ""
 		if bill.ChargeID == c.Outcome.ChargeID || nameless && bill.IntentID == c.Outcome.IntentID {
 			return nil // told again
 		}
-		return one(domain.ChargeOutcomeSurprise{ChargeReport: c.report("a second success for a bill that is paid by " + bill.ChargeID)})
+		second := "a second success for a bill that is paid by " + bill.ChargeID
+		return append(one(domain.ChargeOutcomeSurprise{ChargeReport: c.report(second)}), c.surplus(s, second)...)
 	}
 	billed := domain.CustomerBilled{
 		CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: c.Attempt,
@@ -96,14 +99,24 @@ func (c RecordChargeOutcome) paid(bill domain.Bill, known bool) []domain.Event {
 	events := one(billed)
 	switch {
 	case bill.Status.Final():
-		events = append(events, domain.ChargeOutcomeSurprise{ChargeReport: c.report("paid although the bill was " + string(bill.Status))})
+		although := "paid although the bill was " + string(bill.Status)
+		events = append(events, domain.ChargeOutcomeSurprise{ChargeReport: c.report(although)})
+		if bill.Status != domain.BillWrittenOffStatus { // that one was owed
+			events = append(events, c.surplus(s, although)...)
+		}
 	case bill.Cancelled:
-		events = append(events, domain.ChargeOutcomeSurprise{ChargeReport: c.report("paid although the subscription was cancelled meanwhile")})
+		although := "paid although the subscription was cancelled meanwhile"
+		events = append(events, domain.ChargeOutcomeSurprise{ChargeReport: c.report(although)})
+		events = append(events, c.surplus(s, although)...)
 	}
 	if known && bill.Amount.Minor != 0 && bill.Amount != c.Outcome.Money {
 		events = append(events, domain.ChargeOutcomeSurprise{ChargeReport: c.report("paid " + c.Outcome.Money.String() + " instead of " + bill.Amount.String())})
 	}
 	return events
+}
+
+func (c RecordChargeOutcome) surplus(s domain.Customer, reason string) []domain.Event {
+	return propose(s.MoneyBack(c.BillingPeriod), c.CustomerID, c.Outcome.ChargeID, c.Outcome.Money, reason)
 }
 
 // declined records a decline of the attempt under way. A late one of an older

@@ -28,6 +28,11 @@ func surprise(attempt, start int, reason string) domain.Event {
 	return domain.ChargeOutcomeSurprise{ChargeReport: report(attempt, start, reason)}
 }
 
+// notOwed proposes to give the money of ch_1 back.
+func notOwed(reason string) domain.Event {
+	return domain.RefundProposed{CustomerID: ada, BillingPeriod: nov, ChargeID: "ch_1", Money: usd49, Reason: reason}
+}
+
 // Each class of outcome has its fact.
 func TestRecordChargeOutcome(t *testing.T) {
 	t.Parallel()
@@ -89,11 +94,13 @@ func TestPaidBeatsEverything(t *testing.T) {
 	for _, state := range []domain.Event{begun, unknown, actionRequired, held, notSent, rejected, needsReview, declinedBy("ch_no"), waiting, closingSettled} {
 		flying.And(state).When(paid).Then(billed)
 	}
-	// Although it was closed: recorded, and there to be reconciled.
-	flying.And(settled).When(paid).Then(billed, surprise(1, 1, "paid although the bill was settled"))
+	// Although it was closed: recorded, there to be reconciled, and proposed to
+	// go back unless it had been owed.
+	flying.And(settled).When(paid).Then(billed, surprise(1, 1, "paid although the bill was settled"), notOwed("paid although the bill was settled"))
 	flying.And(writtenOff).When(paid).Then(billed, surprise(1, 1, "paid although the bill was written_off"))
-	flying.And(voided).When(paid).Then(billed, surprise(1, 1, "paid although the bill was void"))
-	flying.And(cancelledNow).When(paid).Then(billed, surprise(1, 1, "paid although the subscription was cancelled meanwhile"))
+	flying.And(voided).When(paid).Then(billed, surprise(1, 1, "paid although the bill was void"), notOwed("paid although the bill was void"))
+	cancelled := "paid although the subscription was cancelled meanwhile"
+	flying.And(cancelledNow).When(paid).Then(billed, surprise(1, 1, cancelled), notOwed(cancelled))
 	flying.And(cancelledEnd).When(paid).Then(billed)
 
 	// An older attempt's confirm that executed a day later.
@@ -131,7 +138,7 @@ func TestAfterPaid(t *testing.T) {
 	}
 	second := news(domain.Paid)
 	second.ChargeID, second.IntentID = "ch_2", "pi_2"
-	billed.When(outcome(1, 1, second)).Then(surprise(1, 1, "a second success for a bill that is paid by ch_1"))
+	billed.When(outcome(1, 1, second)).Then(surprise(1, 1, surplus.Reason), surplus)
 
 	// The same success, once told by the intent alone.
 	byIntent := news(domain.Paid)

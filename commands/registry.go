@@ -45,13 +45,15 @@ var registry = []Spec{
 	public[retryChargeBody]("retry-charge", "Make another attempt at a bill that was declined", charging),
 	public[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
 	public[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
+	public[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),
+	public[dismissRefundProposalBody]("dismiss-refund-proposal", "Decide that a surplus charge's money stays", keyed),
 }
 
 // Commands that the service sends to itself, and commands that a later version
 // brings: known by name, refused by name.
 var (
-	internal = []string{"start-attempt", "commit-intent", "complete-closing", "record-charge-outcome"}
-	planned  = []string{"refund-charge", "pause-run", "resume-run", "close-run"}
+	internal = []string{"start-attempt", "commit-intent", "complete-closing", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
+	planned  = []string{"pause-run", "resume-run", "close-run"}
 )
 
 type keyRule int

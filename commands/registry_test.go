@@ -104,6 +104,7 @@ func TestRegistry(t *testing.T) {
 		"register-customer", "activate-subscription", "change-subscription-amount", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
 		"declare-billing-due", "charge-billing", "retry-charge", "settle-billing", "write-off-billing",
+		"refund-charge", "dismiss-refund-proposal",
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("listed are %q, want %q", listed, want)
@@ -114,7 +115,8 @@ func TestLookup(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{
 		"start-attempt": domain.ErrInternal, "commit-intent": domain.ErrInternal, "complete-closing": domain.ErrInternal, "record-charge-outcome": domain.ErrInternal,
-		"refund-charge": domain.ErrNotAvailable, "pause-run": domain.ErrNotAvailable, "resume-run": domain.ErrNotAvailable, "close-run": domain.ErrNotAvailable,
+		"record-refund-outcome": domain.ErrInternal, "record-dispute": domain.ErrInternal, "propose-refund": domain.ErrInternal,
+		"pause-run": domain.ErrNotAvailable, "resume-run": domain.ErrNotAvailable, "close-run": domain.ErrNotAvailable,
 		"": domain.ErrUnknownCommand, "charge": domain.ErrUnknownCommand, "Charge-Billing": domain.ErrUnknownCommand, "charge-billing ": domain.ErrUnknownCommand,
 	} {
 		spec, err := commands.Lookup(name)
@@ -311,7 +313,7 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	t.Parallel()
 	keyed := map[string]bool{
 		"change-subscription-amount": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
-		"settle-billing": true, "write-off-billing": true,
+		"settle-billing": true, "write-off-billing": true, "dismiss-refund-proposal": true,
 	}
 	for spec := range commands.All() {
 		if spec.NeedsKey != keyed[spec.Name] {

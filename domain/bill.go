@@ -11,7 +11,7 @@ type BillStatus string
 
 // The statuses. See the picture in the package documentation.
 const (
-	BillFound            BillStatus = "found" // Stripe holds an intent of it that no fact asked for
+	BillFound            BillStatus = "found" // Stripe holds an intent, a refund or a dispute of it that no fact asked for
 	BillDue              BillStatus = "due"   // declared, no charge requested yet
 	BillRequested        BillStatus = "requested"
 	BillStarted          BillStatus = "started"

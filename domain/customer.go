@@ -67,6 +67,7 @@ type Customer struct {
 	billedPeriods   PeriodSet // periods that are paid, for ever
 	closedPeriods   PeriodSet // periods settled, written off or void
 	bills           bills
+	back            moneyBacks // what went back of their money, or may have to
 }
 
 var _ State[Customer] = Customer{}
@@ -151,6 +152,7 @@ func (c Customer) Claim(p Period, attempt int) Claim {
 
 // Evolve is the customer after e. It never changes c.
 func (c Customer) Evolve(e Event) Customer {
+	c.back = c.back.after(e)
 	switch e := e.(type) {
 	case CustomerRegistered:
 		c.id, c.registered = e.CustomerID, true

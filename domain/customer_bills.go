@@ -75,6 +75,13 @@ func (c Customer) evolveBill(e Event) Customer {
 		return c.close(e.BillingPeriod, BillSettledStatus)
 	case BillWrittenOff:
 		return c.close(e.BillingPeriod, BillWrittenOffStatus)
+	case RefundRequested, RefundRecorded, RefundProposed, RefundProposalDismissed, ChargeDisputed: // beside the bill: see MoneyBack
+		_, p, _ := BillOf(e)
+		return c.bill(p, func(b *Bill) {
+			if !b.Status.Known() {
+				b.Status = BillFound
+			}
+		})
 	case ChargeOutcomeSurprise: // there to be reconciled; no decision asks about it
 	}
 	return c

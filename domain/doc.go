@@ -12,6 +12,8 @@
 //     much, in minor units.
 //   - [ChargeKey] and its neighbours derive every key that Stripe ever sees,
 //     from the bill's identity alone.
+//   - [MoneyBack] stands beside a bill: its refunds, the proposals to refund
+//     what is not owed, and its disputes.
 //   - [Outcome] is what is known after a call: three answers, never two.
 //   - [Error] is a refusal with a name and one of a few kinds.
 //
@@ -26,5 +28,18 @@
 //	    ├──settle, write off, cancel──▶ settled, written_off, void (final)
 //	    └──… with an intent at Stripe──▶ closing ──Stripe: canceled──▶ settled, written_off, void
 //
-// paid beats every other state, whenever it becomes known.
+// paid beats every other state, whenever it becomes known. A refunded bill
+// stays paid.
+//
+// # A refund's states
+//
+//	requested ◀──proven not executed── unknown
+//	    │  └──────────no answer──────────▲ │
+//	    ├──▶ refused (frees its room)      │
+//	    └──▶ pending ◀─────────────────────┤
+//	            └──▶ succeeded ◀───────────┘
+//	                     └──weeks later──▶ failed, cancelled (free their room)
+//
+// It never goes back from what Stripe has shown, so news in any order leads to
+// the same end.
 package domain

@@ -99,6 +99,11 @@ var (
 	ErrNotDeclined          = &Error{Kind: Refused, Code: "nothing_to_retry", Msg: "the last attempt has not been declined or rejected"}
 	ErrAttemptOrder         = &Error{Kind: Refused, Code: "attempt_out_of_order", Msg: "the attempt is not the next one"}
 	ErrCurrencyMismatch     = &Error{Kind: Refused, Code: "currency_mismatch", Msg: "the currency is not the subscription's"}
+	ErrNotPaid              = &Error{Kind: Refused, Code: "not_billed", Msg: "the bill is not paid, so nothing can go back"}
+	ErrRefundExceeds        = &Error{Kind: Refused, Code: "refund_exceeds_charge", Msg: "more would go back than the charge took"}
+	ErrRefundExists         = &Error{Kind: Conflict, Code: "refund_exists", Msg: "the refund id stands for another refund"}
+	ErrUnknownCharge        = &Error{Kind: NotFound, Code: "unknown_charge", Msg: "neither the bill nor a proposal names this charge"}
+	ErrNoProposal           = &Error{Kind: NotFound, Code: "no_refund_proposal", Msg: "no refund of this charge waits for a decision"}
 	ErrKeyReused            = &Error{Kind: Conflict, Code: "key_reused", Msg: "the key was used before for something else"}
 	ErrIdempotencyKeyNeeded = &Error{Kind: Invalid, Code: "idempotency_key_required", Msg: "this command needs an Idempotency-Key header of 1 to 255 characters",
 		Fields: []FieldError{{"Idempotency-Key", "is required"}}}

@@ -45,5 +45,6 @@ func Events() iter.Seq[Event] {
 		ChargeNeedsReview{}, ChargeOutcomeSurprise{},
 		ChargeWaiting{}, ChargeVoided{},
 		BillClosing{}, BillSettled{}, BillWrittenOff{},
+		RefundRequested{}, RefundRecorded{}, RefundProposed{}, RefundProposalDismissed{}, ChargeDisputed{},
 	})
 }

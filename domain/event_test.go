@@ -87,6 +87,7 @@ func TestContractNames(t *testing.T) {
 		"charge.needs_review.v1", "charge.outcome_surprise.v1",
 		"charge.waiting.v1", "charge.voided.v1",
 		"bill.closing.v1", "bill.settled.v1", "bill.written_off.v1",
+		"refund.requested.v1", "refund.recorded.v1", "refund.proposed.v1", "refund.proposal_dismissed.v1", "charge.disputed.v1",
 	}
 	var got []string
 	for e := range domain.Events() {

@@ -80,6 +80,32 @@ func writtenOff(p string) domain.Event {
 	return domain.BillWrittenOff{CustomerID: ada, BillingPeriod: period(p), Reason: "uncollectible"}
 }
 
+// The facts about money that goes back, in short.
+
+func refundAsked(p, id, charge string, minor int64) domain.Event {
+	return domain.RefundRequested{
+		CustomerID: ada, BillingPeriod: period(p), RefundID: id, ChargeID: charge, Key: domain.RefundKey(ada, period(p), id), Money: domain.Money{Minor: minor, Currency: "usd"},
+	}
+}
+
+func refund(p, id, stripeID, charge string, minor int64, state domain.RefundState) domain.Event {
+	return domain.RefundRecorded{CustomerID: ada, BillingPeriod: period(p), RefundID: id, RefundOutcome: domain.RefundOutcome{
+		State: state, StripeRefundID: stripeID, ChargeID: charge, Money: domain.Money{Minor: minor, Currency: "usd"},
+	}}
+}
+
+func proposed(p, charge string) domain.Event {
+	return domain.RefundProposed{CustomerID: ada, BillingPeriod: period(p), ChargeID: charge, Money: usd49, Reason: "a second success"}
+}
+
+func dismissed(p, charge string) domain.Event {
+	return domain.RefundProposalDismissed{CustomerID: ada, BillingPeriod: period(p), ChargeID: charge, Reason: "it is owed"}
+}
+
+func disputed(p, id, status string) domain.Event {
+	return domain.ChargeDisputed{CustomerID: ada, BillingPeriod: period(p), DisputeID: id, ChargeID: "ch_1", Money: usd49, Status: status}
+}
+
 func after(history ...domain.Event) domain.Customer {
 	return domain.Fold[domain.Customer](slices.Values(history))
 }

@@ -24,6 +24,9 @@ func anyFact() *rapid.Generator[domain.Event] {
 			paid(p, "ch_"+id), declined(p, attempt), unknown(p), held(p), notSent(p),
 			domain.ChargeRejected{ChargeReport: report(p)}, domain.ChargeActionRequired{ChargeReport: report(p)},
 			domain.ChargeNeedsReview{ChargeReport: report(p)}, domain.ChargeOutcomeSurprise{ChargeReport: report(p)},
+			refundAsked(p, "r"+id, "ch_1", 1000), refund(p, "r"+id, "re_"+id, "ch_1", 1000, domain.RefundStatePending),
+			refund(p, "", "re_"+id, "ch_1", 1000, domain.RefundStateSucceeded), refund(p, "r"+id, "", "", 0, domain.RefundStateUnknown),
+			refund(p, "r"+id, "re_"+id, "ch_1", 1000, domain.RefundStateFailed), proposed(p, "ch_"+id), dismissed(p, "ch_"+id), disputed(p, "dp_"+id, "lost"),
 			waiting(p), voided(p), closing(p, domain.ClosingSettled), closing(p, domain.ClosingVoid), settled(p), writtenOff(p),
 		}).Draw(t, "fact")
 	})
@@ -93,7 +96,7 @@ func TestPartsEvolveAsTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c domain.Customer
 		var sub domain.Subscription
-		parts := map[domain.Period]domain.Bill{}
+		parts, backs := map[domain.Period]domain.Bill{}, map[domain.Period]domain.MoneyBack{}
 		for _, e := range rapid.SliceOfN(anyFact(), 1, 40).Draw(t, "history") {
 			c = c.Evolve(e)
 			sub = sub.Evolve(e)
@@ -103,12 +106,12 @@ func TestPartsEvolveAsTheWhole(t *testing.T) {
 				}
 				if _, known := c.Bill(p); known {
 					if _, kept := parts[p]; !kept {
-						parts[p] = domain.BlankBill(p)
+						parts[p], backs[p] = domain.BlankBill(p), domain.MoneyBack{Period: p}
 					}
 				}
 			}
 			for p, b := range parts {
-				parts[p] = b.Evolve(e)
+				parts[p], backs[p] = b.Evolve(e), backs[p].Evolve(e)
 			}
 		}
 		if whole, _ := c.Subscription(); !reflect.DeepEqual(whole, sub) {
@@ -117,6 +120,9 @@ func TestPartsEvolveAsTheWhole(t *testing.T) {
 		n := 0
 		for whole := range c.Bills() {
 			n++
+			if back := c.MoneyBack(whole.Period); !reflect.DeepEqual(backs[whole.Period], back) {
+				t.Fatalf("the money back alone is\n%+v, of the customer\n%+v", backs[whole.Period], back)
+			}
 			if parts[whole.Period] != whole {
 				t.Fatalf("the bill alone is\n%+v, of the customer\n%+v", parts[whole.Period], whole)
 			}

@@ -32,6 +32,15 @@ func ParseStripeID(field, prefix, s string) (string, error) {
 	return s, nil
 }
 
+// ParseRefundID accepts a caller's name for a refund, in the alphabet of
+// customer ids. The error is an invalid field refund_id.
+func ParseRefundID(s string) (string, error) {
+	if !customerIDShape.MatchString(s) {
+		return "", InvalidField("refund_id", "must be 1 to 64 of A-Z a-z 0-9 _ - and begin with a letter or digit")
+	}
+	return s, nil
+}
+
 // StreamID names an aggregate's stream. All facts about a customer are in one.
 type StreamID string
 

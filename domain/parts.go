@@ -63,6 +63,16 @@ func BillOf(e Event) (c CustomerID, p Period, ok bool) {
 		c, p = e.CustomerID, e.BillingPeriod
 	case BillWrittenOff:
 		c, p = e.CustomerID, e.BillingPeriod
+	case RefundRequested:
+		c, p = e.CustomerID, e.BillingPeriod
+	case RefundRecorded:
+		c, p = e.CustomerID, e.BillingPeriod
+	case RefundProposed:
+		c, p = e.CustomerID, e.BillingPeriod
+	case RefundProposalDismissed:
+		c, p = e.CustomerID, e.BillingPeriod
+	case ChargeDisputed:
+		c, p = e.CustomerID, e.BillingPeriod
 	}
 	return c, p, !p.IsZero()
 }

@@ -60,6 +60,16 @@ func samples() map[string]domain.Event {
 		domain.BillClosing{CustomerID: c, BillingPeriod: nov, Mode: domain.ClosingSettled, Reference: "wire 2026-11-14/77", Reason: "paid by bank"},
 		domain.BillSettled{CustomerID: c, BillingPeriod: nov, Reference: "wire 2026-11-14/77"},
 		domain.BillWrittenOff{CustomerID: c, BillingPeriod: nov, Reason: "uncollectible"},
+		domain.RefundRequested{CustomerID: c, BillingPeriod: nov, RefundID: "r-1001", ChargeID: "ch_3Nv", Key: domain.RefundKey(c, nov, "r-1001"), Money: domain.Money{Minor: 2450, Currency: "usd"}},
+		domain.RefundRecorded{CustomerID: c, BillingPeriod: nov, RefundID: "r-1001", RefundOutcome: domain.RefundOutcome{
+			State: domain.RefundStateFailed, StripeRefundID: "re_3Nv", ChargeID: "ch_3Nv", Money: domain.Money{Minor: 2450, Currency: "usd"},
+			Code: "expired_or_canceled_card", Reason: "the bank sent it back", Evidence: "req_Xy12", Source: domain.SourceWebhook,
+		}},
+		domain.RefundProposed{CustomerID: c, BillingPeriod: nov, ChargeID: "ch_two", Money: usd, Reason: "a second success for a bill that is paid by ch_3Nv"},
+		domain.RefundProposalDismissed{CustomerID: c, BillingPeriod: nov, ChargeID: "ch_two", Reason: "it paid an older invoice"},
+		domain.ChargeDisputed{
+			CustomerID: c, BillingPeriod: nov, DisputeID: "dp_3Nv", ChargeID: "ch_3Nv", Money: usd, Status: "needs_response", Reason: "fraudulent", Source: domain.SourceEvents,
+		},
 	}
 	byName := map[string]domain.Event{}
 	for _, e := range facts {

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,9 @@ type billRow struct {
 	takenCurrency                              string
 	surprises                                  int
 	surprise                                   string
+	back                                       string // domain.MoneyBack as JSON
+	refunded                                   int64
+	disputed                                   bool
 	declaredAt, requestedAt, startedAt, paidAt *time.Time
 	paidPosition, first, last                  int64
 	updatedAt                                  time.Time
@@ -86,6 +90,9 @@ var billsTable = table[billRow]{name: "bills", keys: 2, columns: []column[billRo
 	col("taken_currency", func(r *billRow) *string { return &r.takenCurrency }),
 	col("surprises", func(r *billRow) *int { return &r.surprises }),
 	col("surprise", func(r *billRow) *string { return &r.surprise }),
+	col("money_back", func(r *billRow) *string { return &r.back }).as("json"),
+	col("refunded_minor", func(r *billRow) *int64 { return &r.refunded }),
+	col("disputed", func(r *billRow) *bool { return &r.disputed }),
 	col("declared_at", func(r *billRow) **time.Time { return &r.declaredAt }),
 	col("requested_at", func(r *billRow) **time.Time { return &r.requestedAt }),
 	col("started_at", func(r *billRow) **time.Time { return &r.startedAt }),
@@ -121,7 +128,7 @@ func foldBills(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded) err
 func blankBillRow(r eventstore.Recorded, p domain.Period) *billRow {
 	return &billRow{
 		customer: r.SequenceKey, period: p.String(), partition: r.Partition,
-		of: p, begins: begins(p), intentNo: domain.BlankBill(p).IntentNo,
+		of: p, begins: begins(p), intentNo: domain.BlankBill(p).IntentNo, back: nothingBack,
 	}
 }
 
@@ -162,6 +169,7 @@ func (row *billRow) note(r eventstore.Recorded, before domain.Bill) {
 	if a, ok := accountOf(r.Event); ok && (!before.Status.Final() || a.paid) {
 		row.code, row.declineCode, row.reason, row.evidence = a.code, a.declineCode, a.reason, a.evidence
 	}
+	row.giveBack(r.Event)
 	switch e := r.Event.(type) {
 	case domain.MonthlyBillingDue:
 		row.declaredAt = &at
@@ -179,6 +187,35 @@ func (row *billRow) note(r eventstore.Recorded, before domain.Bill) {
 		row.surprises++
 		row.surprise = e.Reason
 	}
+}
+
+// nothingBack is the column while nothing of the bill's money went back and
+// nobody fights over it: of nearly all bills, for ever.
+const nothingBack = "null"
+
+// giveBack folds a fact into what went back of the bill's money.
+func (row *billRow) giveBack(e domain.Event) {
+	switch e.(type) {
+	case domain.RefundRequested, domain.RefundRecorded, domain.RefundProposed, domain.RefundProposalDismissed, domain.ChargeDisputed:
+	default:
+		if row.back == nothingBack {
+			return
+		}
+	}
+	var back domain.MoneyBack
+	if json.Unmarshal([]byte(row.back), &back) != nil { // it was written below
+		back = domain.MoneyBack{}
+	}
+	back.Period, back.ChargeID = row.of, row.charge
+	after := back.Evolve(e)
+	if len(after.Refunds)+len(after.Proposals)+len(after.Disputes) == 0 {
+		return
+	}
+	text, err := json.Marshal(after)
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	row.back, row.refunded, row.disputed = string(text), after.Refunded(row.charge), after.Disputed()
 }
 
 // bill is the row as the domain knows it.
@@ -240,7 +277,8 @@ type account struct {
 // and the former one holds.
 func accountOf(e domain.Event) (a account, ok bool) {
 	switch e := e.(type) {
-	case domain.MonthlyBillingDue, domain.ChargeIntentCommitted, domain.ChargeOutcomeSurprise, domain.SubscriptionCancelled:
+	case domain.MonthlyBillingDue, domain.ChargeIntentCommitted, domain.ChargeOutcomeSurprise, domain.SubscriptionCancelled,
+		domain.RefundRequested, domain.RefundRecorded, domain.RefundProposed, domain.RefundProposalDismissed, domain.ChargeDisputed:
 		return a, false
 	case domain.CustomerBilled:
 		a.paid = true

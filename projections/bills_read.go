@@ -15,8 +15,10 @@ type Bill struct {
 	CustomerID      domain.CustomerID   `json:"customer_id"`
 	BillingPeriod   domain.Period       `json:"billing_period"`
 	Status          domain.BillStatus   `json:"status"`
-	Amount          Money               `json:"amount"`          // frozen when due or requested
-	Taken           *Money              `json:"taken,omitempty"` // what Stripe took, once paid
+	Amount          Money               `json:"amount"`             // frozen when due or requested
+	Taken           *Money              `json:"taken,omitempty"`    // what Stripe took, once paid
+	Refunded        *Money              `json:"refunded,omitempty"` // what of it went back, may have or is about to
+	Disputed        bool                `json:"disputed,omitempty"` // a dispute holds or has taken its money
 	DueAt           *time.Time          `json:"due_at,omitempty"`
 	Attempt         int                 `json:"attempt"` // 0: no charge requested
 	Starts          int                 `json:"starts"`  // of this attempt
@@ -132,6 +134,11 @@ func (row *billRow) read() Bill {
 		PaidAt:          inUTC(row.paidAt),
 		UpdatedAt:       row.updatedAt.UTC(),
 		Position:        eventstore.Place{Partition: row.partition, Position: row.last},
+	}
+	b.Disputed = row.disputed
+	if row.refunded > 0 {
+		refunded := money(row.refunded, row.takenCurrency)
+		b.Refunded = &refunded
 	}
 	if row.paidPosition > 0 {
 		b.PaidPosition = eventstore.Place{Partition: row.partition, Position: row.paidPosition}

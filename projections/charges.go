@@ -18,7 +18,9 @@ import (
 var Charges = Projection{
 	Name: "charges", Tables: []string{"charges"}, fold: foldCharges,
 	Events: slices.DeleteFunc(slices.Clone(billEvents), func(name string) bool {
-		return name == domain.MonthlyBillingDue{}.EventName() // a due is not yet a charge
+		// A due is not yet a charge, and what goes back of one is told by the
+		// refunds.
+		return name == domain.MonthlyBillingDue{}.EventName() || slices.Contains(Refunds.Events, name) || name == domain.ChargeDisputed{}.EventName()
 	}),
 }
 

@@ -22,6 +22,7 @@ type Charge struct {
 	Status          domain.BillStatus   `json:"status"`
 	Parked          bool                `json:"parked,omitempty"` // a fact of the customer waits in some processor's dead letters
 	Amount          Money               `json:"amount"`
+	Refunded        *Money              `json:"refunded,omitempty"` // what of it went back, may have or is about to, by the read model refunds
 	Key             domain.Key          `json:"key"`
 	Starts          int                 `json:"starts"`
 	PaymentMethodID string              `json:"payment_method_id,omitempty"`
@@ -70,6 +71,11 @@ var stuckStatuses = []domain.BillStatus{
 // parkedSQL are the customers with facts in dead letters.
 const parkedSQL = `customer_id IN (SELECT sequence_key FROM dead_letters WHERE status IN ('parked', 'behind'))`
 
+// refundedSQL is what of a charge went back, or may have.
+const refundedSQL = `CASE WHEN charge_id = '' OR status <> 'paid' THEN 0 ELSE (SELECT least(coalesce(sum(f.amount_minor), 0), 9223372036854775807)::bigint FROM refunds f
+	WHERE f.charge_id = charges.charge_id AND f.customer_id = charges.customer_id AND f.billing_period = charges.billing_period
+		AND f.status NOT IN ('failed', 'cancelled', 'refused', 'proposed', 'answered', 'dismissed')) END`
+
 // Charges lists attempts in the order in which they were requested: by the
 // position of the fact that asked for each, which no two share.
 func (r Reads) Charges(ctx context.Context, q ChargesQuery) (List[Charge], error) {
@@ -91,8 +97,8 @@ func (r Reads) Charges(ctx context.Context, q ChargesQuery) (List[Charge], error
 		where = append(where, fmt.Sprintf("first_position %s $%d", k.compare, len(args)))
 	}
 	args = append(args, k.limit+1)
-	sql := fmt.Sprintf("SELECT %s, %s FROM charges WHERE %s ORDER BY first_position %s LIMIT $%d",
-		chargesTable.names(""), parkedSQL, strings.Join(where, " AND "), k.order, len(args))
+	sql := fmt.Sprintf("SELECT %s, %s, %s FROM charges WHERE %s ORDER BY first_position %s LIMIT $%d",
+		chargesTable.names(""), parkedSQL, refundedSQL, strings.Join(where, " AND "), k.order, len(args))
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
 		if list.AsOf, err = asOf(ctx, tx, Charges); err != nil {
 			return err
@@ -172,15 +178,21 @@ func join[S ~string](words []S) string {
 	return strings.Join(texts, ", ")
 }
 
-// scanCharge reads a row of charges and whether its customer is parked.
+// scanCharge reads a row of charges, whether its customer is parked and what
+// went back of it.
 func scanCharge(row pgx.CollectableRow) (Charge, error) {
 	var r chargeRow
 	var parked bool
-	if err := row.Scan(append(chargesTable.fields(&r), &parked)...); err != nil {
+	var refunded int64
+	if err := row.Scan(append(chargesTable.fields(&r), &parked, &refunded)...); err != nil {
 		return Charge{}, err
 	}
 	c := r.read()
 	c.Parked = parked
+	if refunded > 0 {
+		back := money(refunded, r.currency)
+		c.Refunded = &back
+	}
 	return c, nil
 }
 

@@ -4,7 +4,7 @@
 //
 //	            a page of facts, some partitions, in order within each
 //	                              │
-//	customers ── bills ── charges ── runs ── revenue      one processor and its own tables each
+//	customers ── bills ── charges ── refunds ── runs ── revenue      one processor and its own tables each
 //	     load the touched rows │ fold in memory │ write them     three statements a page, not one a fact
 //	                              │
 //	            rows and token commit together
@@ -13,11 +13,12 @@
 //
 // Each read model is a pair of files: bills.go is the table and the fold,
 // bills_read.go the shapes and queries over it. [All] lists them; the SQL
-// stands in migrations/0004_reads.sql.
+// stands in migrations/0004_reads.sql and 0005_refunds.sql.
 //
 //   - [Customers]: who they are at Stripe, what they pay for, what is due next.
 //   - [Bills]: one row a customer and period, where it stands and why.
 //   - [Charges]: one row an attempt; the list of what is stuck, held, unknown.
+//   - [Refunds]: one row a refund, and one a proposal to refund.
 //   - [Runs]: what fell due under a period label, counted by status and summed
 //     by currency.
 //   - [Revenue]: what was collected, by the month the billing period begins in.

@@ -57,6 +57,22 @@ func billed(id domain.CustomerID, p domain.Period, attempt int, charge string) d
 	}
 }
 
+func refundAsked(id domain.CustomerID, p domain.Period, refundID string, minor int64) domain.Event {
+	return domain.RefundRequested{
+		CustomerID: id, BillingPeriod: p, RefundID: refundID, ChargeID: "ch_1", Key: domain.RefundKey(id, p, refundID), Money: domain.Money{Minor: minor, Currency: "usd"},
+	}
+}
+
+func refundAt(id domain.CustomerID, p domain.Period, refundID string, minor int64, state domain.RefundState) domain.Event {
+	return domain.RefundRecorded{CustomerID: id, BillingPeriod: p, RefundID: refundID, RefundOutcome: domain.RefundOutcome{
+		State: state, StripeRefundID: "re_" + refundID, ChargeID: "ch_1", Money: domain.Money{Minor: minor, Currency: "usd"}, Reason: "so it was", Source: domain.SourceAnswer,
+	}}
+}
+
+func proposedFor(id domain.CustomerID, p domain.Period, charge string) domain.Event {
+	return domain.RefundProposed{CustomerID: id, BillingPeriod: p, ChargeID: charge, Money: fifty, Reason: "a second success"}
+}
+
 // billOf is the row of one bill, which must be there.
 func billOf(t *testing.T, log *projectiontest.Log, id domain.CustomerID, p domain.Period) projections.Bill {
 	t.Helper()

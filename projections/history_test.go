@@ -78,6 +78,41 @@ func lawful(t *rapid.T, id domain.CustomerID) []domain.Event {
 		"close": func(_ int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
 			return commands.CompleteClosing{CustomerID: id, BillingPeriod: p}
 		},
+		"refund": func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			charge := ""
+			if i%4 == 0 {
+				charge = fmt.Sprintf("ch_%d", i-1)
+			}
+			return commands.NewRefundCharge(id, p, fmt.Sprintf("r-%d", i%7), int64(1000+i), charge)
+		},
+		"refund news": func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			o := domain.RefundOutcome{
+				State: rapid.SampledFrom([]domain.RefundState{
+					domain.RefundStateUnknown, domain.RefundStatePending, domain.RefundStateSucceeded, domain.RefundStateFailed, domain.RefundStateRefused, domain.RefundStateRequested,
+				}).Draw(t, "refund state"),
+				Reason: fmt.Sprintf("reason %d", i), Evidence: "req_1", Source: domain.SourceFind,
+			}
+			refundID := fmt.Sprintf("r-%d", i%7)
+			switch o.State {
+			case domain.RefundStatePending, domain.RefundStateSucceeded, domain.RefundStateFailed:
+				o.StripeRefundID, o.ChargeID, o.Money = "re_"+refundID, b.ChargeID, domain.Money{Minor: int64(1000 + i), Currency: "usd"}
+				if i%5 == 0 {
+					refundID, o.StripeRefundID = "", "re_outside"
+				}
+			}
+			return commands.NewRecordRefundOutcome(id, p, refundID, o)
+		},
+		"propose": func(i int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewProposeRefund(id, p, fmt.Sprintf("ch_%d", i-1), fifty, "found by the reconciler")
+		},
+		"dismiss": func(i int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewDismissRefundProposal(id, p, fmt.Sprintf("ch_%d", i-2), "it is owed", key(i))
+		},
+		"dispute": func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
+			return commands.NewRecordDispute(id, p, domain.DisputeNews{
+				DisputeID: fmt.Sprintf("dp_%d", i%2), ChargeID: b.ChargeID, Status: rapid.SampledFrom([]string{"needs_response", "won", "lost"}).Draw(t, "dispute"), Money: fifty,
+			})
+		},
 		"outcome": func(i int, p domain.Period, b domain.Bill) commands.Command[domain.Customer] {
 			class := rapid.SampledFrom([]domain.OutcomeClass{
 				domain.Paid, domain.Declined, domain.ActionRequired, domain.Rejected, domain.RetrySameKey, domain.Held, domain.Unknown, domain.NeedsReview,
@@ -98,6 +133,7 @@ func lawful(t *rapid.T, id domain.CustomerID) []domain.Event {
 	names := []string{
 		"activate", "due", "charge", "charge", "start", "start", "start", "intent", "outcome", "outcome", "outcome", "outcome", "retry", "retry",
 		"amount", "method", "pause", "resume", "resume", "cancel", "settle", "write off", "close",
+		"refund", "refund", "refund", "refund news", "refund news", "refund news", "propose", "propose", "dismiss", "dispute",
 	}
 	history, state := []domain.Event{}, domain.Customer{}
 	do := func(c commands.Command[domain.Customer]) {
@@ -127,6 +163,10 @@ func anyhow(t *rapid.T, id domain.CustomerID) (history []domain.Event) {
 		minor := rapid.SampledFrom([]int64{5000, 7000}).Draw(t, "minor")
 		m := domain.Money{Minor: minor, Currency: rapid.SampledFrom([]domain.Currency{"usd", "jpy"}).Draw(t, "currency")}
 		report := domain.ChargeReport{CustomerID: id, BillingPeriod: p, Attempt: attempt, Start: i, Reason: fmt.Sprintf("reason %d", i), Evidence: "req_9"}
+		going := domain.RefundOutcome{
+			State:          rapid.SampledFrom([]domain.RefundState{domain.RefundStateUnknown, domain.RefundStateSucceeded, domain.RefundStateFailed, "tomorrow"}).Draw(t, "refund state"),
+			StripeRefundID: rapid.SampledFrom([]string{"", "re_1", "re_2"}).Draw(t, "refund"), ChargeID: fmt.Sprintf("ch_%d", i%4), Money: m, Reason: fmt.Sprintf("reason %d", i),
+		}
 		history = append(history, rapid.SampledFrom([]domain.Event{
 			domain.CustomerRegistered{CustomerID: id, StripeCustomerID: "cus_1", PaymentMethodID: "pm_1"},
 			domain.PaymentMethodChanged{CustomerID: id, PaymentMethodID: "pm_2"},
@@ -150,6 +190,12 @@ func anyhow(t *rapid.T, id domain.CustomerID) (history []domain.Event) {
 			domain.BillClosing{CustomerID: id, BillingPeriod: p, Mode: domain.ClosingSettled, Reference: "wire", Reason: "settle"},
 			domain.BillSettled{CustomerID: id, BillingPeriod: p, Reference: "wire 1"},
 			domain.BillWrittenOff{CustomerID: id, BillingPeriod: p, Reason: "gone"},
+			domain.RefundRequested{CustomerID: id, BillingPeriod: p, RefundID: fmt.Sprintf("r-%d", i%3), ChargeID: fmt.Sprintf("ch_%d", i%4), Key: "k", Money: m},
+			domain.RefundRecorded{CustomerID: id, BillingPeriod: p, RefundID: fmt.Sprintf("r-%d", i%3), RefundOutcome: going},
+			domain.RefundRecorded{CustomerID: id, BillingPeriod: p, RefundOutcome: going},
+			domain.RefundProposed{CustomerID: id, BillingPeriod: p, ChargeID: fmt.Sprintf("ch_%d", i%4), Money: m, Reason: fmt.Sprintf("reason %d", i)},
+			domain.RefundProposalDismissed{CustomerID: id, BillingPeriod: p, ChargeID: fmt.Sprintf("ch_%d", i%4), Reason: "owed"},
+			domain.ChargeDisputed{CustomerID: id, BillingPeriod: p, DisputeID: fmt.Sprintf("dp_%d", i%2), ChargeID: "ch_1", Money: m, Status: "lost", Reason: "fraudulent"},
 		}).Draw(t, "fact"))
 	}
 	return history

@@ -51,6 +51,8 @@ func TestLiveRebuiltAndFolded(t *testing.T) {
 			given(id, declined(id, november, 1, "ch_0"), requested(id, november, 2), started(id, november, 2, 1), billed(id, november, 2, "ch_1"))
 		default:
 			given(id, billed(id, november, 1, "ch_1"))
+			given(id, refundAsked(id, november, "r-1", 2000), proposedFor(id, november, "ch_2"))
+			given(id, refundAt(id, november, "r-1", 2000, domain.RefundStateSucceeded))
 		}
 	}
 	caughtUp := func(p projections.Projection) string {

@@ -22,7 +22,7 @@ func TestPagingShowsEachRecordOnce(t *testing.T) {
 	log := projectiontest.New(t)
 	for i := range records {
 		id := domain.CustomerID(fmt.Sprintf("c%d", i))
-		log.Given(id, registered(id), requested(id, november, 1+i%5))
+		log.Given(id, registered(id), requested(id, november, 1+i%5), refundAsked(id, november, "r-1", 100))
 	}
 	// One customer's bills, whose periods begin on the same days.
 	dues := []domain.Event{registered("one")}
@@ -45,6 +45,10 @@ func TestPagingShowsEachRecordOnce(t *testing.T) {
 			list, err := reads.Charges(ctx, projections.ChargesQuery{Period: "2026-11", Page: p})
 			return keys(list.Items, func(c projections.Charge) string { return fmt.Sprint(c.CustomerID, c.Attempt) }), list.NextCursor, err
 		},
+		"refunds": func(ctx context.Context, p projections.Page) ([]string, string, error) {
+			list, err := reads.Refunds(ctx, projections.RefundsQuery{Period: "2026-11", Page: p})
+			return keys(list.Items, func(r projections.Refund) string { return fmt.Sprint(r.CustomerID, r.RefundID) }), list.NextCursor, err
+		},
 		"bills": func(ctx context.Context, p projections.Page) ([]string, string, error) {
 			list, err := reads.Bills(ctx, "one", p)
 			return keys(list.Items, func(b projections.Bill) string { return b.BillingPeriod.String() }), list.NextCursor, err
@@ -61,7 +65,7 @@ func TestPagingShowsEachRecordOnce(t *testing.T) {
 			return keys(list.Items, func(f projections.Fact) string { return f.Position.String() }), list.NextCursor, err
 		},
 	}
-	expected := map[string]int{"customers": records + 1, "charges": records, "facts": records, "bills": years * 14, "runs": years*14 + 1}
+	expected := map[string]int{"customers": records + 1, "charges": records, "refunds": records, "facts": records, "bills": years * 14, "runs": years*14 + 1}
 	for name, list := range lists {
 		var ascending []string
 		for _, order := range []projections.Order{projections.Ascending, projections.Descending} {

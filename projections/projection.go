@@ -20,7 +20,7 @@ type Projection struct {
 }
 
 // All lists every projection.
-func All() []Projection { return []Projection{Customers, Bills, Charges, Runs, Revenue} }
+func All() []Projection { return []Projection{Customers, Bills, Charges, Refunds, Runs, Revenue} }
 
 // Named is the projection of that name. The error is a domain refusal.
 func Named(name string) (Projection, error) {

@@ -166,6 +166,8 @@ func (c *Collector) resolve(ctx context.Context, j *job) error {
 			return err
 		}
 		return c.confirm(ctx, j)
+	case quiet && !c.gateway.Mutex(j.r.order()):
+		return c.record(ctx, j, pastWindow(j, f.Outcome))
 	case quiet:
 		if err := c.startAgain(ctx, j, 1); err != nil {
 			return err
@@ -357,6 +359,15 @@ func notSent(reason string, seen domain.Outcome) domain.Outcome {
 func missing(j *job) domain.Outcome {
 	return domain.Outcome{Class: domain.NeedsReview, IntentID: j.r.intentID,
 		Reason: "Stripe does not know the committed intent: another account, or a restored one", Evidence: "404 for " + j.r.intentID}
+}
+
+// pastWindow is what is left to a person: what was sent is not to be found, and
+// its key may be forgotten, so that sending it again might take the bill twice.
+func pastWindow(j *job, seen domain.Outcome) domain.Outcome {
+	key := domain.ChargeKey(j.r.customer, j.r.period, 1)
+	return domain.Outcome{Class: domain.NeedsReview, Evidence: seen.Evidence,
+		Reason: "the charge was sent, is not listed, and its key may be forgotten: sending it again could take the bill twice; " +
+			"reconcile, and search Stripe's dashboard for the metadata billing_key " + string(key)}
 }
 
 // codeCreate500 marks a create that Stripe answered with a 500, which it stores.

@@ -45,4 +45,6 @@
 // Each row has a test in crash_test.go.
 //
 // Business time and lease time are two clocks: see [Clock].
+//
+// What goes back has rows, a worker and a crash table of its own: see [Refunds].
 package sagas

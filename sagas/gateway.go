@@ -27,6 +27,11 @@ type Gateway interface {
 	// that has succeeded gives a paid Outcome instead. Two cancels with different
 	// reasons clash under one key; read the intent then.
 	Cancel(ctx context.Context, o Order, reason string) Finding
+	// Mutex reports whether o's committed object succeeds once, ever, under
+	// whatever keys it is sent: an intent does. What it is not true of, a legacy
+	// charge, is never sent under another key for the same attempt, and only while
+	// its key is sure to be remembered.
+	Mutex(o Order) bool
 	// List reads one page of what Stripe holds, newest first.
 	List(ctx context.Context, l Listing) (Page, error)
 }

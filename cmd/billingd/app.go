@@ -37,6 +37,9 @@ type App struct {
 	runtime   *tracking.Runtime
 	collector *sagas.Collector
 	scanner   *sagas.DueScanner
+	inbox     *sagas.Inbox
+	reconcile *sagas.Reconciler
+	refunds   *sagas.Refunds
 	api       *api.Server
 	listener  net.Listener
 
@@ -79,7 +82,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		clock = sagas.ControlClock(settings.ClockURL)
 	}
 	gateway, err := stripegateway.New(stripegateway.Config{
-		BaseURL: settings.StripeBase, Key: settings.StripeKey.Reveal(), Timeout: settings.StripeTimeout,
+		API: settings.StripeAPI, BaseURL: settings.StripeBase, Key: settings.StripeKey.Reveal(), Timeout: settings.StripeTimeout,
 		Log: log, MaxConns: settings.Concurrency + 4,
 	})
 	if err != nil {
@@ -93,8 +96,12 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		return nil, err
 	}
 	a.scanner = sagas.NewDueScanner(dispatcher, clock, min(dueEvery, settings.Poll), log)
+	hooks, err := a.openNews(dispatcher, gateway, clock, registry)
+	if err != nil {
+		return nil, err
+	}
 	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
-	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher)}
+	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher), sagas.RefundPreflight(a.refunds.Wake)}
 	for _, p := range projections.All() {
 		a.processors = append(a.processors, p.Processor())
 	}
@@ -112,6 +119,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 			}
 			return nil
 		}}},
+		Webhooks: hooks, Reconciler: a.reconcile,
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
 	if err != nil {
@@ -125,9 +133,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		log.Warn("BILLING_TOKENS is not set: reading and dispatching are open on loopback, operating is off")
 	}
 	if settings.WebhookSecret.IsZero() {
-		log.Info("webhooks are off")
-	} else {
-		log.Warn("STRIPE_WEBHOOK_SECRET is set, but webhooks are not available in this version: they are off")
+		log.Warn("STRIPE_WEBHOOK_SECRET is not set: webhooks are off, and late news waits for the reconciler")
 	}
 	log.Info("billingd is up", "address", "http://"+a.listener.Addr().String(), "environment", settings.Environment, "version", version())
 	return a, nil
@@ -191,6 +197,9 @@ func (a *App) Run(ctx context.Context) error {
 		"processors": func(ctx context.Context) error { return a.runtime.Run(ctx, a.processors...) },
 		"collector":  func(ctx context.Context) error { return a.collector.Run(ctx, grace*9/10) },
 		"scheduler":  a.scanner.Run,
+		"inbox":      a.inbox.Run,
+		"reconciler": a.reconcile.Run,
+		"refunds":    func(ctx context.Context) error { return a.refunds.Run(ctx, grace*9/10) },
 	} {
 		parts.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ type flags struct {
 	Account       string   `help:"Account id." env:"STRIPESIM_ACCOUNT"`
 	APIKeys       []string `name:"api-keys" help:"The valid API keys. Empty: every test-mode key." env:"STRIPESIM_API_KEYS"`
 	Clock         string   `help:"Time the clock starts at, RFC 3339. Empty: now." env:"STRIPESIM_CLOCK"`
+	WebhookURL    string   `name:"webhook-url" help:"Where events are delivered. Empty: nowhere." env:"STRIPESIM_WEBHOOK_URL"`
+	PruneSeed     uint64   `help:"Seed of the prune mode random." env:"STRIPESIM_PRUNE_SEED" default:"0"`
 	PortFile      string   `help:"File to write the chosen addresses to." env:"STRIPESIM_PORT_FILE"`
 }
 
@@ -66,6 +69,7 @@ func configure(f flags) (config, error) {
 	if !slices.Contains([]sim.Prune{sim.PruneExact, sim.PruneLate, sim.PruneRandom}, c.options.Prune) {
 		bad("STRIPESIM_PRUNE", "%q is not exact, late or random", f.Prune)
 	}
+	c.options.PruneSeed = f.PruneSeed
 	perSecond, err := strconv.ParseFloat(f.RateLimit, 64)
 	if err != nil || perSecond < 0 || perSecond != perSecond {
 		bad("STRIPESIM_RATE_LIMIT", "%q is not a number of requests a second", f.RateLimit)
@@ -94,10 +98,12 @@ func configure(f flags) (config, error) {
 			bad("STRIPESIM_CONTROL_TOKEN", "is needed, since control listens on %q, which is not loopback", f.ControlListen)
 		}
 	}
-	for _, name := range []string{"STRIPESIM_WEBHOOK_URL", "STRIPESIM_WEBHOOK_SECRET"} {
-		if value, _ := os.LookupEnv(name); value != "" {
-			bad(name, "webhooks are not available in this version")
-		}
+	c.options.WebhookURL, c.options.WebhookSecret = f.WebhookURL, os.Getenv("STRIPESIM_WEBHOOK_SECRET")
+	if u, err := url.Parse(f.WebhookURL); f.WebhookURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		bad("STRIPESIM_WEBHOOK_URL", "%q is not a URL such as http://127.0.0.1:8080/webhooks/stripe", f.WebhookURL)
+	}
+	if blank := strings.Trim(c.options.WebhookSecret, " ,") == ""; blank != (f.WebhookURL == "") {
+		bad("STRIPESIM_WEBHOOK_SECRET", "goes with STRIPESIM_WEBHOOK_URL: set both or none")
 	}
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return c, errors.Join(faults...)

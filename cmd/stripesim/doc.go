@@ -20,6 +20,9 @@
 //	--account          STRIPESIM_ACCOUNT           the journal's, else acct_1SimBillonce00
 //	--api-keys         STRIPESIM_API_KEYS          none: every sk_test_ and rk_test_ key
 //	--clock            STRIPESIM_CLOCK             the machine's; a time to start at, RFC 3339
+//	--prune-seed       STRIPESIM_PRUNE_SEED        0; of the prune mode random
+//	--webhook-url      STRIPESIM_WEBHOOK_URL       none: no webhooks
+//	                   STRIPESIM_WEBHOOK_SECRET    none; needed with the URL; two, separated by a comma, while rolling
 //	--port-file        STRIPESIM_PORT_FILE         none
 //
 // A port of 0 is chosen by the system. The addresses are printed on standard
@@ -27,9 +30,8 @@
 // {"api":"http://…","control":"http://…","pid":…}. The file appears whole or not
 // at all, when both listeners accept connections, and goes away at the end.
 //
-// A token that is set but blank is a fault, not an open door. The webhook
-// settings STRIPESIM_WEBHOOK_URL and STRIPESIM_WEBHOOK_SECRET are refused:
-// webhooks are not available in this version.
+// A token that is set but blank is a fault, not an open door. README.md beside
+// this file lists every route, control call, fault and known deviation.
 //
 // Exit status: 0 after SIGINT or SIGTERM, 1 when it could not run or its journal
 // could not be written, 2 for bad settings, all of which are listed at once.

@@ -75,7 +75,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		return err
 	}
 	log.Info("stripesim is listening", "api", server.APIURL, "control", server.ControlURL,
-		"control_open", c.controlIsOpen, "data", c.options.Data, "now", server.Now())
+		"control_open", c.controlIsOpen, "data", c.options.Data, "webhooks", c.options.WebhookURL, "now", server.Now())
 	if c.portFile != "" {
 		content, _ := json.Marshal(map[string]any{"api": server.APIURL, "control": server.ControlURL, "pid": os.Getpid()})
 		if err := writeAtomically(c.portFile, append(content, '\n')); err != nil {

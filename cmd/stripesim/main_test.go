@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,6 +198,68 @@ func TestKill9LosesNoAnsweredMoney(t *testing.T) {
 	}
 }
 
+// A killed process owes the webhooks of what it has answered: the next one
+// delivers them all, signed.
+func TestKill9LosesNoWebhook(t *testing.T) {
+	t.Setenv("STRIPESIM_WEBHOOK_SECRET", "whsec_old,whsec_new")
+	var mu sync.Mutex
+	told := make(map[string]bool) // charge → delivered and accepted
+	refuse := true
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var event struct {
+			Data struct{ Object struct{ ID string } }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+			return // its sender was killed
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if refuse {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if strings.Count(r.Header.Get("Stripe-Signature"), ",v1=") != 2 {
+			t.Errorf("signed %s", r.Header.Get("Stripe-Signature"))
+		}
+		told[event.Data.Object.ID] = true
+	}))
+	defer endpoint.Close()
+	args := []string{"--data=" + filepath.Join(t.TempDir(), "journal"), "--webhook-url=" + endpoint.URL}
+	c := launch(t, args...)
+	answered := make(map[string]bool)
+	for n := range 40 {
+		id, _, err := c.charge(fmt.Sprintf("k-%d", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered[id] = true
+	}
+	if err := c.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.wait(t) //nolint:errcheck // killed
+	mu.Lock()
+	refuse = false
+	mu.Unlock()
+	launch(t, args...)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		mu.Lock()
+		n := len(told)
+		mu.Unlock()
+		if n == len(answered) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d charges were told", n, len(answered))
+		}
+	}
+	for id := range answered {
+		if !told[id] {
+			t.Errorf("nobody told of %s", id)
+		}
+	}
+}
+
 // On SIGTERM what is under way is answered, the port file goes, the status is 0.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
@@ -242,7 +305,7 @@ func TestBadSettings(t *testing.T) {
 		"STRIPESIM_LISTEN": "nowhere", "STRIPESIM_CONTROL_LISTEN": "0.0.0.0:0", "STRIPESIM_CONTROL_TOKEN": " ",
 		"STRIPESIM_KEY_RETENTION": "a day", "STRIPESIM_PRUNE": "never", "STRIPESIM_SEARCH_LAG": "-1s",
 		"STRIPESIM_RATE_LIMIT": "fast", "STRIPESIM_ACCOUNT": "mine", "STRIPESIM_API_KEYS": "sk_test_1,sk_live_secret",
-		"STRIPESIM_CLOCK": "noon", "STRIPESIM_WEBHOOK_URL": "http://127.0.0.1:1/",
+		"STRIPESIM_CLOCK": "noon", "STRIPESIM_WEBHOOK_URL": "localhost:1", "STRIPESIM_WEBHOOK_SECRET": " ,",
 	} {
 		t.Setenv(name, value)
 	}
@@ -253,6 +316,7 @@ func TestBadSettings(t *testing.T) {
 	for _, name := range []string{
 		"STRIPESIM_LISTEN", "STRIPESIM_CONTROL_TOKEN", "STRIPESIM_KEY_RETENTION", "STRIPESIM_PRUNE", "STRIPESIM_SEARCH_LAG",
 		"STRIPESIM_RATE_LIMIT", "STRIPESIM_ACCOUNT", "STRIPESIM_API_KEYS", "STRIPESIM_CLOCK", "STRIPESIM_WEBHOOK_URL",
+		"STRIPESIM_WEBHOOK_SECRET",
 	} {
 		if !strings.Contains(stderr.String(), name+": ") {
 			t.Errorf("%s is not named in:\n%s", name, stderr.String())

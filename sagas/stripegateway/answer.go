@@ -23,6 +23,8 @@ type answer struct {
 	kind, code, declineCode, param string // of the error, as Stripe spells them
 	chargeID                       string
 	noMethod                       bool // the refusal is about the payment method, or the customer it belongs to
+	tooLarge                       bool // the refusal is about a refund of more than is left
+	chargeStatus                   string
 
 	intent *intent // the answer, or the one inside the error
 
@@ -81,6 +83,7 @@ func (c *call) answer(err error) answer {
 	a.chargeID = chargeID(e.ChargeID)
 	a.intent = embedded(e.PaymentIntent)
 	a.noMethod = lacksMethod(a, e.Msg)
+	a.tooLarge = a.code == "" && strings.Contains(e.Msg, wordsOfTooLarge)
 	return a
 }
 
@@ -158,6 +161,7 @@ func (a answer) evidence(in *intent) string {
 		add("charge", in.chargeID())
 	} else {
 		add("charge", a.chargeID)
+		add("charge_status", a.chargeStatus)
 	}
 	if a.replayed {
 		add("replayed", "true")

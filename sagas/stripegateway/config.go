@@ -13,6 +13,9 @@ import (
 
 // Config is what a Gateway needs. It prints without its key.
 type Config struct {
+	// API is the road of bills that have none committed yet; a bill that has one
+	// stays on it. Empty is PaymentIntents.
+	API API
 	// BaseURL is where Stripe's API is spoken, usually the spend proxy. A path
 	// prefix is kept, a trailing slash or /v1 is cut. Plain http is accepted
 	// only where it does not cross a public network: loopback and private
@@ -31,6 +34,16 @@ type Config struct {
 	// calls in flight, or each burst dials again. Zero is 64.
 	MaxConns int
 }
+
+// API names a way of taking money at Stripe.
+type API string
+
+// The ways. With legacy Charges the customers' payment methods must be what a
+// charge accepts as its source, such as card_….
+const (
+	PaymentIntents API = "payment_intents"
+	Charges        API = "charges"
+)
 
 const (
 	defaultTimeout  = 30 * time.Second
@@ -69,7 +82,14 @@ func (c Config) withDefaults() (Config, *url.URL, error) {
 		c.MaxConns = defaultMaxConns
 	}
 
+	if c.API == "" {
+		c.API = PaymentIntents
+	}
+
 	base, faults := baseURL(c.BaseURL)
+	if c.API != PaymentIntents && c.API != Charges {
+		faults = append(faults, errors.New("API: must be payment_intents or charges"))
+	}
 	switch {
 	case c.Key == "":
 		faults = append(faults, errors.New("Key: is required"))

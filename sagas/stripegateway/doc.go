@@ -1,6 +1,7 @@
-// Package stripegateway is the way to Stripe: the port [sagas.Gateway] on
-// PaymentIntents, with stripe-go. It is the only package that imports
-// stripe-go, and the only one that knows what Stripe's answers mean.
+// Package stripegateway is the way to Stripe: the ports [sagas.Gateway] (on
+// PaymentIntents, or on legacy Charges), [sagas.Refunder] and [sagas.Newsstand],
+// with stripe-go. It is the only package that imports stripe-go, and the only one
+// that knows what Stripe's answers mean.
 //
 // It decides nothing about bills. Each call is sent once, within its time-out,
 // and comes back as one of three answers, charged, not charged or unknown, with
@@ -13,10 +14,33 @@
 //	Find      GET  /v1/payment_intents/{id}          what became of it; consistent, unlike search
 //	Cancel    POST /v1/payment_intents/{id}/cancel   ends the intent, unless it has succeeded
 //	List      GET  /v1/payment_intents, /v1/charges  one page of what Stripe holds
+//	Refund    POST /v1/refunds                       gives money back, under the refund's own key
 //
 // An intent succeeds at most once, ever. So a confirm may be repeated for the
 // same intent after any loss and at any age, while a second intent for a bill
 // is harmless until somebody confirms it.
+//
+// # The road of legacy Charges
+//
+// With Config.API set to [Charges] (STRIPE_API=charges) a bill that has no
+// intent yet is charged by one POST:
+//
+//	Prepare   no call: the name charge-<billing key> is committed in an intent's place
+//	Take      POST /v1/charges, under the attempt's key
+//	Find      GET  /v1/charges of the customer, all pages, compared by metadata
+//	Cancel    the same read: there is nothing to cancel
+//
+// The committed name decides the road, not the configuration: a bill that has an
+// intent stays with it. A charge is made one by its key alone, and a list that
+// does not show it proves nothing while the request may still run. So [Gateway.Mutex]
+// is false: within 23 hours of the first send the same key is sent again; after
+// that nothing is, and the bill needs review unless the charge is found. It is
+// never sent under an -again- key. This road is the weaker one all the same: a
+// process that is frozen between its last check and the write, and wakes up after
+// Stripe has forgotten a key that another process has used meanwhile, can take a
+// bill twice, which an intent excludes. What the customer pays with must be a source
+// of the older kind (card_…, src_…); a pm_… is refused by Stripe and recorded as
+// a missing method.
 //
 // # Where to begin
 //
@@ -28,7 +52,12 @@
 //   - intent.go is what is read of Stripe's objects, and what makes an intent
 //     ours: id, amount, currency, customer, and for a new one the metadata.
 //   - wire.go is the last check before the network.
-//   - gateway.go and list.go make the calls.
+//   - gateway.go and list.go make the calls; charges.go and charge_outcome.go
+//     are the road of legacy Charges.
+//   - refund.go, news.go and signature.go are what is not a charge: money that
+//     goes back, events delivered or listed, and who signed them.
+//   - conformance_test.go is what both roads must do; shapes/ holds every
+//     request against Stripe's description of its API, in a module of its own.
 //
 // # What a confirm's answer means
 //
@@ -58,6 +87,10 @@
 //	not a byte of the body was read for sending       retry_same_key
 //	time-out, reset, EOF, anything else on the way    unknown
 //	refused by our own checks                         held
+//
+// A legacy charge's answer means the same, line by line, with "the charge
+// succeeded, is paid, captured and carries our markers" in the first; a charge that
+// is pending, or failed in a 2xx, is unknown until a read shows what became of it.
 //
 // An error counts only in Stripe's form, {"error":{…}}: an HTML 403 is unknown.
 // An unknown outcome rests 15 minutes (QuietSeconds 900) before the intent may
@@ -94,6 +127,31 @@
 //   - Plain http is accepted towards loopback and private addresses and names
 //     that cannot be public, as for the spend proxy; a live Stripe key travels
 //     over http to loopback only.
+//
+// # Refunds
+//
+//	answer                                              state
+//	--------------------------------------------------  --------------------------------------
+//	2xx, ours: succeeded, failed, canceled              succeeded, failed, cancelled
+//	2xx, ours: pending, requires_action                 pending
+//	2xx, another charge, amount, currency, refund_id    unknown, code refund_differs
+//	400 invalid_request_error                           refused, with Stripe's code; in words alone
+//	                                                    "greater than unrefunded amount": refund_exceeds_charge
+//	401, 403, 404, 429, not sent                        requested: this send executed nothing
+//	all that leaves a charge unknown                    unknown
+//
+// refused speaks of this send. After an earlier one that was lost, "already
+// refunded" may be that one's trace: FindRefund, which reads all refunds of the
+// charge, decides.
+//
+// # News
+//
+// Events come in their endpoint's API version, not in ours; [ParseNews] reads
+// only fields that keep their meaning, and News.APIVersion tells the version.
+// The library's own reader refuses another version, so it is not used; of its
+// webhook package only the signature's arithmetic is. [VerifySignature] takes
+// several secrets and several v1, compares in constant time, and refuses times
+// more than 300 seconds away on either side.
 //
 // # What the wire makes sure of
 //

@@ -14,9 +14,10 @@ import (
 	"github.com/billonce/billonce/sagas"
 )
 
-// Gateway takes money with Stripe's PaymentIntents. It is safe for concurrent
-// use and holds no state but idle connections.
+// Gateway takes money with Stripe's PaymentIntents, or with legacy Charges. It
+// is safe for concurrent use and holds no state but idle connections.
 type Gateway struct {
+	road    API // of bills that have none committed
 	api     stripe.Backend
 	key     string
 	base    *url.URL
@@ -49,7 +50,7 @@ func New(c Config) (*Gateway, error) {
 			EnableTelemetry:   stripe.Bool(false),
 			LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 		}),
-		key: c.Key, base: base, client: client, timeout: c.Timeout, log: c.Log,
+		road: c.API, key: c.Key, base: base, client: client, timeout: c.Timeout, log: c.Log,
 	}, nil
 }
 
@@ -62,12 +63,23 @@ func (g *Gateway) String() string { return "stripegateway " + g.base.String() }
 // GoString is String.
 func (g *Gateway) GoString() string { return g.String() }
 
+// Mutex is true of an intent, which succeeds once whatever keys it is confirmed
+// under, and false of a legacy charge, which its key alone makes one.
+func (g *Gateway) Mutex(o sagas.Order) bool { return !byCharge(o) }
+
+func chargeable(o sagas.Order) bool {
+	return o.Amount.Minor > 0 && o.Amount.Currency != "" && o.StripeCustomerID != ""
+}
+
 // Prepare creates the bill's intent with the same parameters for every
 // attempt: no method, no confirm. The intent is handed out only if it is the
 // order's in every field.
 func (g *Gateway) Prepare(ctx context.Context, o sagas.Order) sagas.Prepared {
-	if o.Amount.Minor <= 0 || o.Amount.Currency == "" || o.StripeCustomerID == "" {
+	if !chargeable(o) {
 		return sagas.Prepared{Outcome: refusal(answer{fault: violated, why: "the order lacks an amount or a customer"})}
+	}
+	if g.road == Charges {
+		return g.prepareCharge(o)
 	}
 	a := g.ask(ctx, post("/v1/payment_intents", o.CreateKey()), &stripe.PaymentIntentParams{
 		Amount:             stripe.Int64(o.Amount.Minor),
@@ -85,6 +97,8 @@ func (g *Gateway) Prepare(ctx context.Context, o sagas.Order) sagas.Prepared {
 // method, and reports what that means for the attempt.
 func (g *Gateway) Take(ctx context.Context, o sagas.Order) domain.Outcome {
 	switch {
+	case byCharge(o):
+		return g.takeCharge(ctx, o)
 	case intentID(o.IntentID) == "":
 		return refusal(answer{fault: violated, why: "the order lacks a committed intent"})
 	case o.PaymentMethodID == "":
@@ -101,6 +115,9 @@ func (g *Gateway) Take(ctx context.Context, o sagas.Order) domain.Outcome {
 
 // Find reads the committed intent together with its latest charge.
 func (g *Gateway) Find(ctx context.Context, o sagas.Order) sagas.Finding {
+	if byCharge(o) {
+		return g.findCharge(ctx, o)
+	}
 	if intentID(o.IntentID) == "" {
 		return unreachable(answer{fault: violated, why: "the order lacks a committed intent"})
 	}
@@ -116,6 +133,9 @@ func (g *Gateway) Find(ctx context.Context, o sagas.Order) sagas.Finding {
 // reasons: duplicate, fraudulent, requested_by_customer, abandoned. The key
 // does not know the reason: a lost cancel must be repeated with the same one.
 func (g *Gateway) Cancel(ctx context.Context, o sagas.Order, reason string) sagas.Finding {
+	if byCharge(o) {
+		return g.cancelCharge(ctx, o)
+	}
 	if intentID(o.IntentID) == "" {
 		return unreachable(answer{fault: violated, why: "the order lacks a committed intent"})
 	}

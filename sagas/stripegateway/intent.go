@@ -54,12 +54,12 @@ type charge struct {
 	Customer    ref               `json:"customer"`
 	Intent      ref               `json:"payment_intent"`
 	FailureCode string            `json:"failure_code"`
-	Outcome     *chargeOutcome    `json:"outcome"`
+	Outcome     *chargeVerdict    `json:"outcome"`
 	Metadata    map[string]string `json:"metadata"`
 	Created     int64             `json:"created"`
 }
 
-type chargeOutcome struct {
+type chargeVerdict struct {
 	Reason string `json:"reason"`
 }
 
@@ -123,10 +123,7 @@ func (in *intent) declineCodes() (code, declineCode string) {
 	if e := in.LastError; e != nil && string(e.Charge) == ch.ID {
 		return plain(e.Code), plain(e.DeclineCode)
 	}
-	if ch.Outcome != nil && ch.Outcome.Reason != ch.FailureCode {
-		declineCode = plain(ch.Outcome.Reason)
-	}
-	return plain(ch.FailureCode), declineCode
+	return ch.failureCodes()
 }
 
 // contradictions names the fields in which the intent is not the one that the

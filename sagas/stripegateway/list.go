@@ -34,13 +34,17 @@ func (g *Gateway) List(ctx context.Context, l sagas.Listing) (sagas.Page, error)
 	}
 
 	c := get("/v1/"+l.Resource, maxPage)
+	var page sagas.Page
+	var err error
 	switch l.Resource {
 	case "payment_intents":
-		return readPage(ctx, g, c, &stripe.PaymentIntentListParams{ListParams: common, CreatedRange: since}, foundIntent)
+		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.PaymentIntentListParams{ListParams: common, CreatedRange: since}, foundIntent)
 	case "charges":
-		return readPage(ctx, g, c, &stripe.ChargeListParams{ListParams: common, CreatedRange: since}, foundCharge)
+		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.ChargeListParams{ListParams: common, CreatedRange: since}, foundCharge)
+	default:
+		err = fmt.Errorf("list %s: %w", plain(l.Resource), errListing)
 	}
-	return sagas.Page{}, fmt.Errorf("list %s: %w", plain(l.Resource), errListing)
+	return page, err
 }
 
 // pageAnswer is an answer that should be a page.
@@ -52,39 +56,39 @@ type pageAnswer[T any] struct {
 }
 
 // readPage makes the call; see turns an object into what was found, or says
-// that it is none.
-func readPage[T any](ctx context.Context, g *Gateway, c *call, p stripe.ParamsContainer, see func(*T) (sagas.Found, bool)) (sagas.Page, error) {
+// that it is none. The answer is returned for what it says about a failure.
+func readPage[T, F any](ctx context.Context, g *Gateway, c *call, p stripe.ParamsContainer, see func(*T) (F, bool)) (found []F, more bool, a answer, err error) {
 	var list pageAnswer[T]
-	a := g.send(ctx, c, p, &list)
-	page, fault := pageOf(&list, a, see)
+	a = g.send(ctx, c, p, &list)
+	found, fault := pageOf(&list, a, see)
 	if fault != "" {
 		g.logCall(ctx, "list", "", "", a, fault)
-		return sagas.Page{}, fmt.Errorf("list %s: %s (%s)", c.path, fault, a.evidence(nil))
+		return nil, false, a, fmt.Errorf("list %s: %s (%s)", c.path, fault, a.evidence(nil))
 	}
 	g.logCall(ctx, "list", "", "", a, "read")
-	return page, nil
+	return found, *list.More, a, nil
 }
 
-// pageOf turns an answer into a page, or says why it is none. An answer without
-// the marks of a list is not an empty page.
-func pageOf[T any](list *pageAnswer[T], a answer, see func(*T) (sagas.Found, bool)) (page sagas.Page, fault string) {
+// pageOf turns an answer into what a page holds, or says why it is none. An
+// answer without the marks of a list is not an empty page.
+func pageOf[T, F any](list *pageAnswer[T], a answer, see func(*T) (F, bool)) (found []F, fault string) {
 	switch {
 	case a.fault != noFault || a.status < 200 || a.status >= 300:
-		return page, refusal(a).Reason
+		return nil, refusal(a).Reason
 	case list.Object != "list" || list.Data == nil || list.More == nil:
-		return page, "the answer is not a page"
+		return nil, "the answer is not a page"
 	case *list.More && len(list.Data) == 0:
-		return page, "the page is empty and says that there is more"
+		return nil, "the page is empty and says that there is more"
 	}
-	page = sagas.Page{Found: make([]sagas.Found, 0, len(list.Data)), More: *list.More}
+	found = make([]F, 0, len(list.Data))
 	for i := range list.Data {
 		f, ok := see(&list.Data[i])
 		if !ok {
-			return sagas.Page{}, "the page holds something else"
+			return nil, "the page holds something else"
 		}
-		page.Found = append(page.Found, f)
+		found = append(found, f)
 	}
-	return page, ""
+	return found, ""
 }
 
 func foundIntent(in *intent) (sagas.Found, bool) {

@@ -140,3 +140,17 @@ func (c *traceConn) in(ctx context.Context) context.Context {
 		},
 	})
 }
+
+// contextThatEnds is a context that ends when a channel is closed, or when the
+// returned function is called.
+func contextThatEnds(t *testing.T, when <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		select {
+		case <-when:
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
+	return ctx, cancel
+}

@@ -15,9 +15,10 @@ import (
 	"github.com/billonce/billonce/domain"
 )
 
-// apiVersion is the version of Stripe's API that this package reads and
-// writes. The pinned library sends it; the wire makes sure.
-const apiVersion = "2023-10-16"
+// APIVersion is the version of Stripe's API that this package reads and
+// writes. The pinned library sends it; the wire makes sure. Events come in the
+// version of their endpoint, which may be another one: see [sagas.News].
+const APIVersion = "2023-10-16"
 
 // Bounds of what is sent and read, in bytes. A page of 100 objects with full
 // metadata stays under maxPage.
@@ -161,7 +162,7 @@ func (w *wire) check(c *call, r *http.Request) string {
 		case "Authorization":
 			want = w.auth
 		case "Stripe-Version":
-			want = apiVersion
+			want = APIVersion
 		case "Content-Type":
 			want = "application/x-www-form-urlencoded"
 		case "Idempotency-Key":

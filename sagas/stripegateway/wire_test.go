@@ -61,6 +61,8 @@ func TestRequestsOnTheWire(t *testing.T) {
 	o := anOrder()
 	second := o
 	second.Attempt, second.IntentNo, second.Again = 2, 2, 1
+	back, known := aRefundOrder(), aRefundOrder()
+	known.StripeRefundID = "re_1"
 	since := time.Unix(1700000000, 999).UTC()
 	for _, c := range []struct {
 		name string
@@ -96,6 +98,19 @@ func TestRequestsOnTheWire(t *testing.T) {
 		{"list charges", func(ctx context.Context) {
 			_, _ = g.List(ctx, sagas.Listing{Resource: "charges", Before: "ch_9", PageSize: 1})
 		}, request{method: "GET", path: "/v1/charges", form: "ending_before=ch_9&limit=1"}},
+		{"refund", func(ctx context.Context) { g.Refund(ctx, back) }, request{
+			method: "POST", path: "/v1/refunds", key: string(back.Key()),
+			form: "amount=1000&charge=ch_1&metadata%5Bbilling_period%5D=2026-11&metadata%5Bcustomer_id%5D=cust_123&metadata%5Brefund_id%5D=goodwill-1",
+		}},
+		{"find refund", func(ctx context.Context) { g.FindRefund(ctx, back) }, request{method: "GET", path: "/v1/refunds", form: "charge=ch_1&limit=100"}},
+		{"read refund", func(ctx context.Context) { g.FindRefund(ctx, known) }, request{method: "GET", path: "/v1/refunds/re_1"}},
+		{"list events", func(ctx context.Context) {
+			_, _ = g.Events(ctx, sagas.EventListing{Since: since, After: "evt_9", PageSize: 100})
+		}, request{method: "GET", path: "/v1/events", form: "created%5Bgte%5D=1700000000&limit=100&starting_after=evt_9"}},
+		{"list newer events", func(ctx context.Context) {
+			_, _ = g.Events(ctx, sagas.EventListing{Before: "evt_9", PageSize: 1})
+		}, request{method: "GET", path: "/v1/events", form: "ending_before=evt_9&limit=1"}},
+		{"account", func(ctx context.Context) { _, _ = g.Account(ctx) }, request{method: "GET", path: "/v1/account"}},
 	} {
 		got = request{}
 		c.call(t.Context())

@@ -67,6 +67,11 @@ func (t *tx) confirm(p *intent, m *paymentMethod) response {
 		p = t.cancel(p, "")
 		return unexpectedState(p, "You cannot confirm this PaymentIntent because it has been confirmed too many times. It is now canceled.").response()
 	}
+	if _, known := t.s.intents.get(p.ID); !known { // created and confirmed in one: two changes
+		begun := *p
+		t.putIntent(&begun)
+		t.tell(intentCreated, &begun)
+	}
 	p.Attempts++
 	p.LastError = nil
 	c := t.behaviourOf(m, p.Customer)
@@ -86,6 +91,7 @@ func (t *tx) confirm(p *intent, m *paymentMethod) response {
 		if !offSession && !t.c.params.flag("error_on_requires_action") {
 			p.Status = needsAction
 			t.putIntent(p)
+			t.tell(intentNeedsAction, p)
 			return t.showIntent(p)
 		}
 		if !offSession { // refused before the bank was asked: no charge
@@ -134,8 +140,17 @@ func (t *tx) chargeFor(p *intent, m *paymentMethod) *charge {
 func (t *tx) attempted(p *intent, ch *charge) response {
 	t.putCharge(ch)
 	t.putIntent(p)
-	if p.SettleAt != 0 {
+	switch p.Status {
+	case inProcessing:
 		t.s.schedule(p.SettleAt, p.ID, nil)
+		t.tell(chargePending, ch)
+		t.tell(intentProcessing, p)
+	case needsCapture:
+		t.tell(chargeSucceeded, ch)
+		t.tell(intentAuthorised, p)
+	default:
+		t.tell(chargeSucceeded, ch)
+		t.tell(intentSucceeded, p)
 	}
 	return t.showIntent(p)
 }
@@ -155,10 +170,12 @@ func (t *tx) fail(p *intent, ch *charge, m *paymentMethod, e *apiError) {
 	if ch != nil {
 		ch.fail(e)
 		t.putCharge(ch)
+		t.tell(chargeFailed, ch)
 	}
 	p.Status, p.Method, p.SettleAt, p.SettleCode = needsMethod, "", 0, ""
 	p.LastError = &failure{Kind: e.kind, Code: e.code, DeclineCode: e.declineCode, Message: e.message, Charge: e.charge, Method: m}
 	t.putIntent(p)
+	t.tell(intentFailed, p)
 }
 
 // finishProcessing ends the wait of an intent in processing.
@@ -178,8 +195,7 @@ func (t *tx) finishProcessing(id string) {
 	}
 	p.SettleAt = 0
 	take(&p, &ch)
-	t.putCharge(&ch)
-	t.putIntent(&p)
+	t.attempted(&p, &ch)
 }
 
 // authenticate is the customer's answer to requires_action.

@@ -26,6 +26,9 @@ type charge struct {
 	FailureCode         string   `json:"fc,omitempty"`
 	FailureMessage      string   `json:"fm,omitempty"`
 	DeclineCode         string   `json:"dc,omitempty"`
+	Dispute             string   `json:"dp,omitempty"`
+	SettleAt            int64    `json:"sa,omitempty"` // pending, without an intent: when it ends, nanoseconds
+	SettleCode          string   `json:"sc,omitempty"` // … with which decline; empty: success
 
 	// What the ledger knows and the API does not show.
 	Key         string `json:"k,omitempty"`
@@ -100,19 +103,51 @@ func createCharge(t *tx) response {
 	ch.StatementDescriptor, ch.StatementSuffix = c.get("statement_descriptor"), c.get("statement_descriptor_suffix")
 	t.s.counters.Creates++
 
-	outcome, code := t.behaviourOf(m, customer).decide(t.attemptsOf(customer, m)+1, t.now)
+	behaviour := t.behaviourOf(m, customer)
+	outcome, code := behaviour.decide(t.attemptsOf(customer, m)+1, t.now)
 	switch outcome {
-	case approved, processing: // a legacy card charge is never in between
-		ch.Status, ch.Captured, ch.Taken = succeeded, true, ch.Amount
-	default:
-		e := decline(code)
-		t.s.counters.Declines++
-		ch.fail(e)
+	case approved:
+		t.takeCharge(ch)
+	case processing:
+		ch.Status, ch.SettleAt, ch.SettleCode = "pending", t.now.Add(behaviour.takes).UnixNano(), code
 		t.putCharge(ch)
-		return e.response()
+		t.s.schedule(ch.SettleAt, ch.ID, nil)
+		t.tell(chargePending, ch)
+	default:
+		return t.refuseCharge(ch, decline(code)).response()
 	}
-	t.putCharge(ch)
 	return t.showCharge(ch)
+}
+
+// takeCharge takes the money of a legacy charge, which the caller owns.
+func (t *tx) takeCharge(ch *charge) {
+	ch.Status, ch.Captured, ch.Taken = succeeded, true, ch.Amount
+	t.putCharge(ch)
+	t.tell(chargeSucceeded, ch)
+}
+
+// refuseCharge ends a legacy charge, which the caller owns, as declined.
+func (t *tx) refuseCharge(ch *charge, e *apiError) *apiError {
+	t.s.counters.Declines++
+	ch.fail(e)
+	t.putCharge(ch)
+	t.tell(chargeFailed, ch)
+	return e
+}
+
+// finishCharge ends the wait of a pending legacy charge.
+func (t *tx) finishCharge(id string) {
+	old, ok := t.s.charges.get(id)
+	if !ok || old.SettleAt == 0 {
+		return
+	}
+	ch := *old
+	ch.SettleAt, ch.SettleCode = 0, ""
+	if old.SettleCode != "" {
+		t.refuseCharge(&ch, decline(old.SettleCode))
+		return
+	}
+	t.takeCharge(&ch)
 }
 
 // source resolves what a legacy charge is paid with: a test token, a payment
@@ -148,6 +183,50 @@ func (t *tx) attemptsOf(customer string, m *paymentMethod) int {
 		}
 	}
 	return n
+}
+
+var updateChargeShapes = shapes{
+	"customer": text, "description": clearable, "metadata": hash, "receipt_email": clearable, "transfer_group": clearable, "expand": list,
+}
+
+func checkUpdateCharge(c *call) *apiError {
+	if e := checkGetCharge(c); e != nil {
+		return e
+	}
+	return c.params.checkMetadata()
+}
+
+// updateCharge changes what no money depends on. A customer can be named where
+// there was none.
+func updateCharge(t *tx) response {
+	old, ok := t.s.charges.get(t.c.object)
+	if !ok {
+		return missing("charge", "id", t.c.object).response()
+	}
+	c := t.c.params
+	ch := *old
+	if ch.Metadata = c.metadata(old.Metadata); len(ch.Metadata)/2 > maxMetadataKeys {
+		return invalid("metadata", "", "You can have up to 50 metadata keys.").response()
+	}
+	if id := c.get("customer"); id != "" && id != old.Customer {
+		if old.Customer != "" {
+			return invalid("customer", "", "You cannot update `customer` on a charge that already has one.").response()
+		}
+		if e := t.knownCustomer(id); e != nil {
+			return e.response()
+		}
+		ch.Customer = id
+	}
+	for name, field := range map[string]*string{
+		"description": &ch.Description, "receipt_email": &ch.ReceiptEmail, "transfer_group": &ch.TransferGroup,
+	} {
+		if c.has(name) {
+			*field = c.get(name)
+		}
+	}
+	t.putCharge(&ch)
+	t.tell(chargeUpdated, &ch)
+	return t.showCharge(&ch)
 }
 
 func checkGetCharge(c *call) *apiError {

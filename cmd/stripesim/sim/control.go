@@ -27,76 +27,41 @@ import (
 //	GET    /control/counters
 //	GET    /control/settings     the switches
 //	POST   /control/settings     changes those that are named
-//	POST   /control/charges      {"customer", "amount", "currency", "metadata", "created", "with_intent"}: plants a charge
+//	POST   /control/charges      {"customer", "amount", "currency", "metadata", "created", "with_intent", "silent"}: plants a charge; silent: no events
+//	GET    /control/disputes     every dispute
+//	POST   /control/disputes     {"charge", "amount", "reason", "status"}: opens one; {"dispute", "status"}: moves it
+//	GET    /control/refunds      every refund
+//	POST   /control/refunds      {"refund", "status", "failure_reason"}: moves one; {"charge", "amount", "status", "metadata"}: makes one that no request asked for
 //	GET    /control/customers/{id}
 //	PUT    /control/customers/{id}   {"card": "good" | decline code | "", "detached": true, "deleted": true}; POST too
 //	POST   /control/intents/{id}/authenticate   {"result": "succeed" | "fail"}: the customer answers requires_action
 //	GET    /control/keys?key=    what is kept under a key
 //	DELETE /control/keys?key=    forgets it; all without key
 //	POST   /control/reset        the account as new
-//	POST   /control/webhooks     501: not in this version
+//	GET    /control/webhooks     endpoint, rules and deliveries; ?event= &object= &type= &state= &after= &limit=
+//	PUT    /control/webhooks     {"url", "secret"}: the endpoint from now on; an empty url: none
+//	POST   /control/webhooks     {"action": "replay", "event" | "since", "type", "customer"}: sends events again;
+//	                             {"action": "release"}: sends what is held;
+//	                             {"action": a webhook fault, "type", "customer", "times", "delay", "age", "version", "account"}: arms it
+//	DELETE /control/webhooks     disarms all webhook faults, sends what they held; /control/webhooks/{id} one
+//	GET    /control/snapshot     everything that is remembered, as bytes
+//	POST   /control/restore      takes them back; ?clock=keep: but not the clock
 func (s *Sim) Control(token string) http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, f func(r *http.Request) (any, error)) {
+	for pattern, handle := range s.controls() {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			answer, err := f(r)
+			answer, err := handle(r)
 			if err != nil {
 				s.refuse(w, err)
+				return
+			}
+			if send, ok := answer.(func(http.ResponseWriter)); ok {
+				send(w)
 				return
 			}
 			s.reply(w, http.StatusOK, answer)
 		})
 	}
-	mux.HandleFunc("GET /control/clock", func(w http.ResponseWriter, _ *http.Request) { s.showClock(w) })
-	mux.HandleFunc("POST /control/clock", func(w http.ResponseWriter, r *http.Request) {
-		if err := s.turnClock(r); err != nil {
-			s.refuse(w, err)
-			return
-		}
-		s.showClock(w)
-	})
-	handle("GET /control/faults", func(*http.Request) (any, error) { return map[string]any{"faults": wireFaults(s.Faults())}, nil })
-	handle("POST /control/faults", s.armFaults)
-	handle("DELETE /control/faults", func(*http.Request) (any, error) { s.ClearFaults(""); return struct{}{}, nil })
-	handle("DELETE /control/faults/{id}", func(r *http.Request) (any, error) {
-		if !s.ClearFaults(r.PathValue("id")) {
-			return nil, ErrNoSuchObject
-		}
-		return struct{}{}, nil
-	})
-	handle("GET /control/ledger", s.showLedger)
-	handle("GET /control/requests", s.showRequests)
-	handle("GET /control/counters", func(*http.Request) (any, error) { return s.Counters(), nil })
-	handle("GET /control/settings", func(*http.Request) (any, error) { return showSettings(s.Settings()), nil })
-	handle("POST /control/settings", s.changeSettings)
-	handle("POST /control/charges", s.plant)
-	handle("GET /control/customers/{id}", func(r *http.Request) (any, error) {
-		return wireCustomer(s.Customer(r.PathValue("id"))), nil
-	})
-	setCustomer := func(r *http.Request) (any, error) {
-		var body wireCustomer
-		if err := decode(r, &body); err != nil {
-			return nil, err
-		}
-		return body, s.SetCustomer(r.PathValue("id"), CustomerState(body))
-	}
-	handle("PUT /control/customers/{id}", setCustomer)
-	handle("POST /control/customers/{id}", setCustomer)
-	handle("POST /control/intents/{id}/authenticate", s.controlAuthenticate)
-	handle("GET /control/keys", func(r *http.Request) (any, error) {
-		state, ok := s.Key(r.URL.Query().Get("key"))
-		if !ok {
-			return nil, ErrNoSuchObject
-		}
-		return state, nil
-	})
-	handle("DELETE /control/keys", func(r *http.Request) (any, error) {
-		return map[string]int{"forgotten": s.ForgetKeys(r.URL.Query().Get("key"))}, nil
-	})
-	handle("POST /control/reset", func(*http.Request) (any, error) { return struct{}{}, s.Reset() })
-	mux.HandleFunc("/control/webhooks", func(w http.ResponseWriter, _ *http.Request) {
-		s.reply(w, http.StatusNotImplemented, refusal("webhooks are not available in this version"))
-	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.reply(w, http.StatusNotFound, refusal("no such control route: "+r.Method+" "+r.URL.Path))
 	})
@@ -114,6 +79,65 @@ func (s *Sim) Control(token string) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// controls is the table of the control API. A handler's answer is sent as JSON;
+// one that is a function sends itself.
+func (s *Sim) controls() map[string]func(*http.Request) (any, error) {
+	return map[string]func(*http.Request) (any, error){
+		"GET /control/clock":  func(*http.Request) (any, error) { return s.showClock, nil },
+		"POST /control/clock": func(r *http.Request) (any, error) { return s.showClock, s.turnClock(r) },
+
+		"GET /control/faults":    func(*http.Request) (any, error) { return map[string]any{"faults": wireFaults(s.Faults())}, nil },
+		"POST /control/faults":   s.armFaults,
+		"DELETE /control/faults": func(*http.Request) (any, error) { s.ClearFaults(""); return struct{}{}, nil },
+		"DELETE /control/faults/{id}": func(r *http.Request) (any, error) {
+			return struct{}{}, found(s.ClearFaults(r.PathValue("id")))
+		},
+
+		"GET /control/ledger":    s.showLedger,
+		"GET /control/requests":  s.showRequests,
+		"GET /control/counters":  func(*http.Request) (any, error) { return s.Counters(), nil },
+		"GET /control/settings":  func(*http.Request) (any, error) { return showSettings(s.Settings()), nil },
+		"POST /control/settings": s.changeSettings,
+
+		"POST /control/charges":  s.plant,
+		"GET /control/disputes":  func(*http.Request) (any, error) { return map[string]any{"disputes": s.Disputes()}, nil },
+		"POST /control/disputes": s.changeDispute,
+		"GET /control/refunds":   func(*http.Request) (any, error) { return map[string]any{"refunds": s.Refunds()}, nil },
+		"POST /control/refunds":  s.changeRefund,
+		"GET /control/customers/{id}": func(r *http.Request) (any, error) {
+			return wireCustomer(s.Customer(r.PathValue("id"))), nil
+		},
+		"PUT /control/customers/{id}":             s.changeCustomer,
+		"POST /control/customers/{id}":            s.changeCustomer,
+		"POST /control/intents/{id}/authenticate": s.controlAuthenticate,
+
+		"GET /control/keys": func(r *http.Request) (any, error) {
+			state, ok := s.Key(r.URL.Query().Get("key"))
+			return state, found(ok)
+		},
+		"DELETE /control/keys": func(r *http.Request) (any, error) {
+			return map[string]int{"forgotten": s.ForgetKeys(r.URL.Query().Get("key"))}, nil
+		},
+
+		"GET /control/webhooks":         s.showWebhooks,
+		"POST /control/webhooks":        s.changeWebhooks,
+		"PUT /control/webhooks":         s.changeEndpoint,
+		"DELETE /control/webhooks":      func(*http.Request) (any, error) { s.ClearWebhookRules(""); return struct{}{}, nil },
+		"DELETE /control/webhooks/{id}": func(r *http.Request) (any, error) { return struct{}{}, found(s.ClearWebhookRules(r.PathValue("id"))) },
+
+		"GET /control/snapshot": s.showSnapshot,
+		"POST /control/restore": s.restoreSnapshot,
+		"POST /control/reset":   func(*http.Request) (any, error) { return struct{}{}, s.Reset() },
+	}
+}
+
+func found(ok bool) error {
+	if ok {
+		return nil
+	}
+	return ErrNoSuchObject
 }
 
 func refusal(message string) any {
@@ -246,13 +270,14 @@ func (s *Sim) plant(r *http.Request) (any, error) {
 		Description   string            `json:"description"`
 		TransferGroup string            `json:"transfer_group"`
 		WithIntent    bool              `json:"with_intent"`
+		Silent        bool              `json:"silent"`
 	}
 	if err := decode(r, &body); err != nil {
 		return nil, err
 	}
 	p := Plant{
 		Customer: body.Customer, Amount: body.Amount, Currency: body.Currency, Metadata: body.Metadata,
-		Description: body.Description, TransferGroup: body.TransferGroup, WithIntent: body.WithIntent,
+		Description: body.Description, TransferGroup: body.TransferGroup, WithIntent: body.WithIntent, Silent: body.Silent,
 	}
 	if body.Created != nil {
 		p.Created = time.Time(*body.Created)

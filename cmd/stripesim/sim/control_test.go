@@ -167,7 +167,6 @@ func TestControlSwitches(t *testing.T) {
 	equal(t, "planted at", m.At, time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
 	equal(t, "plant too little", control(t, s, "POST", "/control/charges", `{"customer":"cus_C","amount":1,"currency":"eur"}`, nil), 400)
 	equal(t, "authenticate nobody", control(t, s, "POST", "/control/intents/pi_none/authenticate", `{"result":"succeed"}`, nil), 404)
-	equal(t, "webhooks", control(t, s, "POST", "/control/webhooks", `{}`, nil), 501)
 	equal(t, "no such route", control(t, s, "GET", "/control/nothing", "", nil), 404)
 	equal(t, "reset", control(t, s, "POST", "/control/reset", "", nil), 200)
 	equal(t, "movements", len(s.Ledger()), 0)

@@ -137,6 +137,12 @@ type wireSettings struct {
 	RateLimit              *float64  `json:"rate_limit,omitempty"`
 	ConfirmLimit           *int      `json:"confirm_limit,omitempty"`
 	LockWait               *duration `json:"lock_wait,omitempty"`
+	PruneSeed              *uint64   `json:"prune_seed,omitempty"`
+	ClockSkew              *duration `json:"clock_skew,omitempty"`
+	SearchOutage           *bool     `json:"search_outage,omitempty"`
+	RefundsPending         *bool     `json:"refunds_pending,omitempty"`
+	WebhookTimeout         *duration `json:"webhook_timeout,omitempty"`
+	WebhookRetry           *duration `json:"webhook_retry,omitempty"`
 	RefuseUnknownCustomers *bool     `json:"refuse_unknown_customers,omitempty"`
 	StoreValidationErrors  *bool     `json:"store_validation_errors,omitempty"`
 	IgnoreKeys             *bool     `json:"ignore_keys,omitempty"`
@@ -145,9 +151,12 @@ type wireSettings struct {
 
 func showSettings(set Settings) wireSettings {
 	retention, lag, wait := duration(set.KeyRetention), duration(set.SearchLag), duration(set.LockWait)
+	skew, patience, retry := duration(set.ClockSkew), duration(set.WebhookTimeout), duration(set.WebhookRetry)
 	return wireSettings{
 		KeyRetention: &retention, Prune: &set.Prune, SearchLag: &lag, SearchRate: &set.SearchRate, RateLimit: &set.RateLimit,
 		ConfirmLimit: &set.ConfirmLimit, LockWait: &wait, RefuseUnknownCustomers: &set.RefuseUnknownCustomers,
+		PruneSeed: &set.PruneSeed, ClockSkew: &skew, SearchOutage: &set.SearchOutage, RefundsPending: &set.RefundsPending,
+		WebhookTimeout: &patience, WebhookRetry: &retry,
 		StoreValidationErrors: &set.StoreValidationErrors, IgnoreKeys: &set.IgnoreKeys, KeyPerPath: &set.KeyPerPath,
 	}
 }
@@ -165,6 +174,12 @@ func (s *Sim) changeSettings(r *http.Request) (any, error) {
 		patch(body.RateLimit, &set.RateLimit)
 		patch(body.ConfirmLimit, &set.ConfirmLimit)
 		patch((*time.Duration)(body.LockWait), &set.LockWait)
+		patch(body.PruneSeed, &set.PruneSeed)
+		patch((*time.Duration)(body.ClockSkew), &set.ClockSkew)
+		patch(body.SearchOutage, &set.SearchOutage)
+		patch(body.RefundsPending, &set.RefundsPending)
+		patch((*time.Duration)(body.WebhookTimeout), &set.WebhookTimeout)
+		patch((*time.Duration)(body.WebhookRetry), &set.WebhookRetry)
 		patch(body.RefuseUnknownCustomers, &set.RefuseUnknownCustomers)
 		patch(body.StoreValidationErrors, &set.StoreValidationErrors)
 		patch(body.IgnoreKeys, &set.IgnoreKeys)

@@ -33,11 +33,12 @@ type override struct {
 const cardGood = "good"
 
 var (
-	createCustomerShapes = shapes{
+	customerShapes = shapes{
 		"email": clearable, "name": clearable, "phone": clearable, "description": clearable, "metadata": hash,
-		"payment_method": text,
+		"source": text,
 	}
-	listCustomerShapes = listShapes.and(shapes{"email": text})
+	createCustomerShapes = customerShapes.and(shapes{"payment_method": text})
+	listCustomerShapes   = listShapes.and(shapes{"email": text})
 )
 
 func checkCreateCustomer(c *call) *apiError { return c.params.checkMetadata() }
@@ -55,8 +56,54 @@ func createCustomer(t *tx) response {
 		}
 		cu.Method = m.ID
 	}
+	if e := t.takeSource(cu); e != nil {
+		return e.response()
+	}
 	t.putCustomer(cu)
 	return t.showCustomer(cu)
+}
+
+// takeSource makes the source parameter, a test token, the card that the
+// customer's legacy charges are paid with.
+func (t *tx) takeSource(cu *customer) *apiError {
+	id := t.c.params.get("source")
+	if id == "" {
+		return nil
+	}
+	m, e := t.source(id, cu.ID)
+	switch {
+	case e != nil:
+		return e
+	case m.card().unusable:
+		return decline(m.card().code)
+	}
+	attached := *m
+	attached.Customer = cu.ID
+	t.putMethod(&attached)
+	cu.Method = attached.ID
+	return nil
+}
+
+func updateCustomer(t *tx) response {
+	old, ok := t.findCustomer(t.c.object)
+	if !ok || old.Deleted {
+		return missing("customer", "id", t.c.object).response()
+	}
+	c := t.c.params
+	cu := *old
+	if cu.Metadata = c.metadata(old.Metadata); len(cu.Metadata)/2 > maxMetadataKeys {
+		return invalid("metadata", "", "You can have up to 50 metadata keys.").response()
+	}
+	for name, field := range map[string]*string{"email": &cu.Email, "name": &cu.Name, "phone": &cu.Phone, "description": &cu.Description} {
+		if c.has(name) {
+			*field = c.get(name)
+		}
+	}
+	if e := t.takeSource(&cu); e != nil {
+		return e.response()
+	}
+	t.putCustomer(&cu)
+	return t.showCustomer(&cu)
 }
 
 func getCustomer(t *tx) response {
@@ -126,7 +173,13 @@ func (c *customer) render(o *out) {
 		return
 	}
 	o.lit(`,"address":null,"balance":0,"created":`).num(c.Made)
-	o.lit(`,"currency":null,"default_source":null,"delinquent":false,"description":`).strOrNull(c.Description)
+	o.lit(`,"currency":null,"default_source":`)
+	if strings.HasPrefix(c.Method, "card_") {
+		o.str(c.Method)
+	} else {
+		o.lit(`null`)
+	}
+	o.lit(`,"delinquent":false,"description":`).strOrNull(c.Description)
 	o.lit(`,"discount":null,"email":`).strOrNull(c.Email)
 	o.lit(`,"invoice_prefix":"SIM","invoice_settings":{"custom_fields":null,"default_payment_method":null,"footer":null,"rendering_options":null},"livemode":false,"metadata":`).metadata(c.Metadata)
 	o.lit(`,"name":`).strOrNull(c.Name)

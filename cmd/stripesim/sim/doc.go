@@ -33,8 +33,11 @@
 //	keys.go       the key store
 //	intents.go    PaymentIntents          intent_end.go  their cancel and capture
 //	attempt.go    what a confirm does
-//	charges.go    Charges                 refunds.go   Refunds
+//	charges.go    Charges                 refunds.go   Refunds, refund_moves.go  what control does to them
+//	disputes.go   Disputes                events.go    Events
+//	webhooks.go   their delivery          webhook_rules.go  its faults   webhook_post.go  the sending
 //	customers.go  Customers               methods.go   PaymentMethods
+//	setup_intents.go  SetupIntents        balance.go   balance transactions
 //	cards.go      test cards, decline codes
 //	currency.go   currencies, exponents, limits
 //	shelf.go      objects in order; lists and cursors
@@ -43,16 +46,18 @@
 //	faults.go     faults                  script.go    which request meets them
 //	wire.go       answering, or failing to
 //	tx.go         one request's change of state
-//	journal.go    the durable file        restore.go   reading it back
+//	journal.go    the durable file        restore.go   reading it back   snapshot.go  all of it at once
 //	operate.go    what control may do, as methods
 //	watch.go      ledger, request log, counters
-//	control.go    the control API
+//	control.go    the control API         control_webhooks.go  the part about webhooks
 //
 // # Time
 //
 // The clock is the machine's plus an offset that control sets; it ticks. Keys
 // age on it, objects are created on it, search lags on it. Delays of answers
 // are real time: they are about the client's patience, not about business.
+// With Settings.ClockSkew Stripe's time, by which all of this goes, is off from
+// the one that control shows and services follow.
 //
 // # Durability
 //
@@ -63,6 +68,7 @@
 // page cache, and losing power is not a fault this program has to survive. A
 // line torn by kill -9 was never answered and is cut off at the next start.
 // Faults, settings, the request log and counters are not state and start anew.
+// A snapshot is such a journal too, and a restore takes all of it back.
 //
 // # Faults
 //
@@ -106,57 +112,36 @@
 //	pm_sim_declines_<code>                   always declines
 //	pm_sim_declines_n_<n>_<code>             attempts 1 … n−1 decline, the n-th succeeds (per intent; legacy charges per customer)
 //	pm_sim_declines_until_<yyyymmdd>_<code>  declines before that day (UTC)
-//	pm_sim_processing_<duration>_succeeds    status processing for that time, then success
+//	pm_sim_processing_<duration>_succeeds    status processing (legacy charges: pending) for that time, then success
 //	pm_sim_processing_<duration>_<code>      … then a decline
 //
-// # Deviations from Stripe
+// # Webhooks
 //
-// What this stand-in does otherwise than Stripe, on purpose:
+// Each change of state makes an event with the object as it then is, the request
+// and its Idempotency-Key. Events are in the journal, on GET /v1/events for 30
+// days, and are delivered to Options.WebhookURL, signed with a v1 for each of
+// its secrets: at least once, in no order, at most eight at a time, by a
+// goroutine of their own, which a stand-in without an endpoint does not have.
+// Signatures carry real time. What is not answered 2xx within
+// Settings.WebhookTimeout is sent again, at Settings.WebhookRetry and multiples of
+// it (5 m, 30 m, 2 h, 5 h, 10 h, then every 12 h), for three days on the
+// stand-in's clock. What was owed when the process died its successor delivers.
 //
-//   - Test mode only. Any sk_test_ or rk_test_ key opens the one account unless
-//     Options.APIKeys names the valid ones; live keys get 401. Restricted keys
-//     are not restricted (use the fault 403). Stripe-Account must name the
-//     account itself. Answers are always shaped like API version 2023-10-16.
-//   - A customer id starting with cus_ that nobody created exists
-//     (Settings.RefuseUnknownCustomers turns that off), and so does a payment
-//     method id starting with pm_: a visa card that works, belonging to whoever
-//     uses it. Unknown pm_card_… and pm_sim_… names do not.
-//   - An alias such as pm_card_visa becomes a payment method of its own at each
-//     use, as at Stripe; but a plain working card that is not attached is not
-//     kept, so reading it back shows a visa whatever its brand was. That an
-//     unattached method can be used only once is not enforced.
-//   - Only cards. Parameters outside a route's list are refused as unknown,
-//     also some that Stripe knows (transfer_data, application_fee_amount,
-//     mandate, shipping, …); nothing is accepted and ignored.
-//   - Only the routes of route.go. No SetupIntents, events, webhooks, balance
-//     transactions, disputes; no update of charges, customers, refunds.
-//     Other routes get Stripe's 404 for an unknown URL.
-//   - Legacy charges are always captured, and succeed at once with a
-//     pm_sim_processing_ method.
-//   - Refunds succeed at once. A cancelled authorisation is shown as a charge
-//     that is refunded in full, without a refund object.
-//   - Limits per customer and per endpoint, and the thousand updates an hour
-//     of an intent, are not enforced; the rate limiter is off unless set.
-//   - JSON is compact, not indented. The fields are those of version 2023-10-16
-//     without request_log_url, invoices, Connect and payment-method options
-//     beyond null.
-//   - expand goes one level deep: latest_charge, customer, payment_method on
-//     intents, payment_intent, customer on charges, charge, payment_intent on
-//     refunds.
-//   - Search knows : > < >= <= on amount and created, : on status, customer,
-//     currency and payment_intent, : and ~ on metadata, a leading minus, AND or
-//     OR; it answers newest first.
-//   - The journal is never compacted: about 4 kB a bill.
-//   - A random fault draws from its seed, the key and the number of times that
-//     key was seen, not from the order of arrival, so that a run repeats.
+// Webhook faults ([WebhookRule]) meet the next events of a type or customer:
 //
-// Where Stripe's behaviour is not documented, the stand-in takes the harsher
-// reading: expand takes part in the comparison of parameters (the API version
-// does not); an execution-time 404 is stored; a mismatch is reported before a
-// request in progress; a confirm past the limit (Settings.ConfirmLimit) cancels
-// the intent and answers 400 payment_intent_unexpected_state; a confirm of an
-// intent with automatic payment methods that may redirect needs a return_url,
-// off-session too; the 409's type is invalid_request_error. Minimum amounts of
-// currencies that Stripe does not list are 50 minor units, 100 for
-// three-decimal ones.
+//	drop             not delivered; GET /v1/events has it
+//	reorder          the next so many are held, then sent one after the other, the newest first
+//	duplicate        delivered twice, in parallel
+//	two_event_ids    the change is told by two events
+//	delay            delivered that much later, on the stand-in's clock
+//	before_answer    delivered, and answered, before the API answers the request
+//	api_version      shown as another API version's
+//	bad_signature    its first attempt is signed with another secret
+//	old_timestamp    its first attempt is signed as of ten minutes ago
+//	foreign_account  names another account
+//
+// # Deviations
+//
+// README.md, in the folder above, lists every route, every control call and
+// everything that this stand-in does otherwise than Stripe.
 package sim

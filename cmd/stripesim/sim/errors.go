@@ -14,6 +14,7 @@ type apiError struct {
 	charge      string
 	intent      *intent
 	method      *paymentMethod
+	setup       *setupIntent
 }
 
 // Error types of Stripe.
@@ -55,6 +56,11 @@ func (e *apiError) response() response {
 	if e.method != nil {
 		o.lit(`"payment_method":`)
 		e.method.render(&o)
+		o.lit(`,`)
+	}
+	if e.setup != nil {
+		o.lit(`"setup_intent":`)
+		e.setup.render(&o, expansion{})
 		o.lit(`,`)
 	}
 	o.lit(`"type":`).str(e.kind).lit(`}}`)

@@ -32,10 +32,12 @@ func (t *tx) cancel(old *intent, reason string) *intent {
 			released := *ch
 			released.Refunded = ch.Amount
 			t.putCharge(&released)
+			t.tell(chargeRefunded, &released)
 		}
 	}
 	t.s.counters.Cancels++
 	t.putIntent(&p)
+	t.tell(intentCanceled, &p)
 	return &p
 }
 
@@ -71,7 +73,9 @@ func captureIntent(t *tx) response {
 		taken := *ch
 		taken.Captured, taken.Taken, taken.Refunded = true, amount, ch.Amount-amount
 		t.putCharge(&taken)
+		t.tell(chargeCaptured, &taken)
 	}
 	t.putIntent(&p)
+	t.tell(intentSucceeded, &p)
 	return t.showIntent(&p)
 }

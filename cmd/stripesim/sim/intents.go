@@ -193,6 +193,7 @@ func createIntent(t *tx) response {
 		return t.confirm(p, m)
 	}
 	t.putIntent(p)
+	t.tell(intentCreated, p)
 	return t.showIntent(p)
 }
 

@@ -36,6 +36,12 @@ type record struct {
 	Forwarded []string         `json:"fw,omitempty"`
 	Offset    *int64           `json:"of,omitempty"` // the clock's, nanoseconds
 	Forgotten []string         `json:"fo,omitempty"` // keys
+	Disputes  []*dispute       `json:"dp,omitempty"`
+	Setups    []*setupIntent   `json:"si,omitempty"`
+	Events    []eventRecord    `json:"ev,omitempty"`
+	By        *cause           `json:"by,omitempty"` // of the events
+	Delivered []string         `json:"dv,omitempty"` // events
+	Missed    []string         `json:"ms,omitempty"` // events
 	Key       *keyRecord       `json:"k,omitempty"`  // its answer is the line's third column
 }
 
@@ -237,6 +243,18 @@ func (j *journal) clear() error {
 	j.next, j.end = j.next[:0], 0
 	j.written.Store(0)
 	return nil
+}
+
+// replace makes lines, whole ones, the content of the file.
+func (j *journal) replace(lines []byte) error {
+	if err := j.clear(); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	j.next = append(j.next, lines...)
+	j.end = int64(len(lines))
+	j.mu.Unlock()
+	return j.flush(int64(len(lines)))
 }
 
 func (j *journal) close() error {

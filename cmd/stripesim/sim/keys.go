@@ -2,6 +2,7 @@ package sim
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"hash/fnv"
 	"time"
 )
@@ -13,7 +14,7 @@ type Prune string
 const (
 	PruneExact  Prune = "exact"  // at the retention time
 	PruneLate   Prune = "late"   // six hours after it
-	PruneRandom Prune = "random" // at some time in the 48 hours after it, different for each key
+	PruneRandom Prune = "random" // at some time in the 48 hours after it, different for each key and seed
 )
 
 // maxKey is the longest Idempotency-Key.
@@ -150,6 +151,9 @@ func (set *Settings) expired(e *keyEntry, now time.Time) bool {
 		life += 6 * time.Hour
 	case PruneRandom:
 		h := fnv.New64a()
+		if set.PruneSeed != 0 {
+			h.Write(binary.BigEndian.AppendUint64(nil, set.PruneSeed))
+		}
 		h.Write([]byte(e.scope))
 		life += time.Duration(h.Sum64() % uint64(48*time.Hour))
 	}

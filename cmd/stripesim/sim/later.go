@@ -3,15 +3,16 @@ package sim
 import (
 	"container/heap"
 	"crypto/sha256"
+	"strings"
 	"time"
 )
 
 // errand is something that happens at a later time on the stand-in's clock: the
-// end of an intent's processing, or the execution of a request whose 500 is
-// rolled forward.
+// end of the processing of an intent or a legacy charge, or the execution of a
+// request whose 500 is rolled forward.
 type errand struct {
 	due     int64
-	intent  string
+	object  string
 	forward *forward
 }
 
@@ -39,8 +40,9 @@ func (e *errands) Pop() any {
 	return last
 }
 
-func (s *Sim) schedule(due int64, intent string, f *forward) {
-	heap.Push(&s.errands, errand{due: due, intent: intent, forward: f})
+func (s *Sim) schedule(due int64, object string, f *forward) {
+	heap.Push(&s.errands, errand{due: due, object: object, forward: f})
+	s.wake()
 }
 
 // settle runs every errand whose time has come, each at its own time. It is
@@ -48,11 +50,14 @@ func (s *Sim) schedule(due int64, intent string, f *forward) {
 func (s *Sim) settle(now time.Time) {
 	for len(s.errands) > 0 && s.errands[0].due <= now.UnixNano() {
 		e := heap.Pop(&s.errands).(errand)
-		t := &tx{s: s, c: &call{s: s, id: newID("req_", 14)}, now: at(e.due)}
-		if e.forward == nil {
-			t.finishProcessing(e.intent)
-		} else {
+		t := &tx{s: s, c: &call{s: s, id: newID("req_", 14), inner: true}, now: at(e.due)}
+		switch {
+		case e.forward != nil:
 			t.rollForward(e.forward)
+		case strings.HasPrefix(e.object, "ch_"):
+			t.finishCharge(e.object)
+		default:
+			t.finishProcessing(e.object)
 		}
 		t.commit(nil, nil)
 	}
@@ -68,7 +73,7 @@ func (t *tx) rollForward(f *forward) {
 		return
 	}
 	c := t.c
-	c.id, c.key, c.keyed, c.params, c.path, c.method = f.ID, f.Key, f.Key != "", p, f.Path, f.Method
+	c.inner, c.id, c.key, c.keyed, c.params, c.path, c.method = false, f.ID, f.Key, f.Key != "", p, f.Path, f.Method
 	copy(c.fingerprint[:], f.Fingerprint[:min(len(f.Fingerprint), sha256.Size)])
 	if u, err := parsePath(f.Path); err == nil {
 		c.route, c.object, _ = t.s.find(f.Method, u)

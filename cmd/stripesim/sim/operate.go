@@ -9,8 +9,8 @@ import (
 // What control may do to the world, as methods. The control API is these over
 // HTTP.
 
-// Now is the time on the stand-in's clock.
-func (s *Sim) Now() time.Time { return s.clock.now() }
+// Now is the time that control shows. It is Stripe's, but for Settings.ClockSkew.
+func (s *Sim) Now() time.Time { return s.clock.shown() }
 
 // Offset is how far the stand-in's clock is ahead of the machine's.
 func (s *Sim) Offset() time.Duration { return time.Duration(s.clock.offset.Load()) }
@@ -36,8 +36,9 @@ func (s *Sim) moveClock(to func(time.Duration) time.Duration) time.Time {
 	}
 	s.settle(now)
 	s.mu.Unlock()
+	s.wake()
 	s.sync()
-	return now
+	return s.Now()
 }
 
 // sync makes everything so far durable.
@@ -55,7 +56,7 @@ func (s *Sim) change(change func(*tx) error) error {
 	s.mu.Lock()
 	now := s.clock.now()
 	s.settle(now)
-	t := &tx{s: s, c: &call{s: s, id: newID("req_", 14)}, now: now}
+	t := &tx{s: s, c: &call{s: s, id: newID("req_", 14), inner: true}, now: now}
 	err := change(t)
 	if err == nil {
 		t.commit(nil, nil)
@@ -74,6 +75,7 @@ type Plant struct {
 	Created       time.Time // zero: now
 	Description   string
 	TransferGroup string
+	Silent        bool // no events tell of it
 	WithIntent    bool // also the succeeded PaymentIntent it belongs to
 }
 
@@ -111,8 +113,14 @@ func (s *Sim) PlantCharge(p Plant) (Movement, error) {
 			pi.Secret = newID(pi.ID+"_secret_", 25)
 			ch.Intent = pi.ID
 			t.putIntent(pi)
+			if !p.Silent {
+				t.tellAt(intentSucceeded, pi, created.UnixNano())
+			}
 		}
 		t.putCharge(ch)
+		if !p.Silent {
+			t.tellAt(chargeSucceeded, ch, created.UnixNano())
+		}
 		planted = ch
 		return nil
 	})
@@ -157,10 +165,13 @@ func (s *Sim) Customer(id string) CustomerState {
 // ErrNoSuchObject is returned for an id that names nothing.
 var ErrNoSuchObject = errors.New("no such object")
 
-// Authenticate plays the customer whose intent is in requires_action: the bank
-// is satisfied, or not.
+// Authenticate plays the customer whose intent, or setup intent, is in
+// requires_action: the bank is satisfied, or not.
 func (s *Sim) Authenticate(intentID string, passed bool) error {
 	return s.change(func(t *tx) error {
+		if si, ok := s.setups.get(intentID); ok && si.Status == needsAction {
+			return t.authenticateSetup(si, passed)
+		}
 		p, ok := s.intents.get(intentID)
 		switch {
 		case !ok:
@@ -239,8 +250,16 @@ func (s *Sim) Configure(change func(*Settings)) error {
 	return nil
 }
 
+// unlockAll lets go of the objects of requests that are being delayed.
+func (s *Sim) unlockAll() {
+	for object, busy := range s.locks {
+		delete(s.locks, object)
+		close(busy)
+	}
+}
+
 // Reset makes the account as new: no objects, no keys, no ledger, no faults, the
-// clock and the settings of Options. Requests under way are dropped without
+// clock, the settings and the endpoint of Options. Requests under way are dropped without
 // effect.
 func (s *Sim) Reset() error {
 	s.mu.Lock()
@@ -255,11 +274,10 @@ func (s *Sim) Reset() error {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
-	for object, busy := range s.locks {
-		delete(s.locks, object)
-		close(busy)
-	}
+	s.unlockAll()
 	s.clear()
+	secrets, _ := parseEndpoint(s.options.WebhookURL, s.options.WebhookSecret) // checked by New
+	s.useEndpoint(s.options.WebhookURL, secrets)
 	if s.journal != nil {
 		s.begin()
 		if err := s.journal.flush(s.journal.position()); err != nil {

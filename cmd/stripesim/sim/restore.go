@@ -22,7 +22,7 @@ func (s *Sim) apply(r *record, offset int64, length int) error {
 	if r.Offset != nil {
 		s.clock.offset.Store(*r.Offset)
 	}
-	horizon := r.At - int64(s.settings.SearchLag)
+	horizon := s.horizon(r.At)
 	for _, p := range r.Intents {
 		s.putIntent(p, horizon)
 	}
@@ -40,6 +40,29 @@ func (s *Sim) apply(r *record, offset int64, length int) error {
 	}
 	for _, o := range r.Overrides {
 		s.overrides[o.ID] = o
+	}
+	for _, d := range r.Disputes {
+		s.disputes.put(d)
+	}
+	for _, si := range r.Setups {
+		s.setups.put(si)
+	}
+	for _, er := range r.Events {
+		e, err := r.event(er)
+		if err != nil {
+			return err
+		}
+		s.events.put(e)
+	}
+	for _, id := range r.Delivered {
+		if e, ok := s.events.get(id); ok {
+			e.Owed, e.Missed = false, false
+		}
+	}
+	for _, id := range r.Missed {
+		if e, ok := s.events.get(id); ok {
+			e.Owed, e.Missed = false, true
+		}
 	}
 	for _, f := range r.Later {
 		s.forwards[f.ID] = f
@@ -64,6 +87,11 @@ func (s *Sim) resume() {
 	for p := range s.intents.oldestFirst {
 		if p.Status == inProcessing {
 			s.schedule(p.SettleAt, p.ID, nil)
+		}
+	}
+	for c := range s.charges.oldestFirst {
+		if c.SettleAt != 0 {
+			s.schedule(c.SettleAt, c.ID, nil)
 		}
 	}
 	for _, f := range s.forwards {

@@ -29,6 +29,8 @@ func routes() map[place]*route {
 	intents := func(c *call) *apiError { return checkList(c, intentExpansions...) }
 	charges := func(c *call) *apiError { return checkList(c, chargeExpansions...) }
 	refunds := func(c *call) *apiError { return checkList(c, refundExpansions...) }
+	setups := func(c *call) *apiError { return checkList(c, setupExpansions...) }
+	disputes := func(c *call) *apiError { return checkList(c, disputeExpansions...) }
 	customers := func(c *call) *apiError { return checkList(c) }
 	searchI := func(c *call) *apiError { return checkSearch(c, intentExpansions...) }
 	searchC := func(c *call) *apiError { return checkSearch(c, chargeExpansions...) }
@@ -48,10 +50,23 @@ func routes() map[place]*route {
 		{"GET", "charges", false, ""}:                {shapes: listChargeShapes, check: charges, run: listCharges},
 		{"GET", "charges", false, "search"}:          {shapes: searchShapes, check: searchC, run: searchCharges},
 		{"GET", "charges", true, ""}:                 {shapes: expand, check: checkGetCharge, run: getCharge},
+		{"POST", "charges", true, ""}:                {shapes: updateChargeShapes, check: checkUpdateCharge, run: updateCharge},
+		{"POST", "refunds", true, ""}:                {shapes: updateRefundShapes, check: checkUpdateRefund, run: updateRefund},
 		{"POST", "refunds", false, ""}:               {shapes: createRefundShapes, check: checkCreateRefund, run: createRefund},
 		{"GET", "refunds", false, ""}:                {shapes: listRefundShapes, check: refunds, run: listRefunds},
 		{"GET", "refunds", true, ""}:                 {shapes: expand, check: checkGetRefund, run: getRefund},
+		{"POST", "setup_intents", false, ""}:         {shapes: createSetupIntentShapes, check: checkCreateSetupIntent, run: createSetupIntent},
+		{"GET", "setup_intents", false, ""}:          {shapes: listSetupIntentShapes, check: setups, run: listSetupIntents},
+		{"GET", "setup_intents", true, ""}:           {shapes: expand, check: checkGetSetupIntent, run: getSetupIntent},
+		{"POST", "setup_intents", true, "confirm"}:   {shapes: confirmSetupIntentShapes, check: checkGetSetupIntent, run: confirmSetupIntent},
+		{"POST", "setup_intents", true, "cancel"}:    {shapes: cancelShapes, check: checkCancelSetupIntent, run: cancelSetupIntent},
+		{"GET", "balance_transactions", true, ""}:    {shapes: shapes{}, run: getBalanceTransaction},
+		{"GET", "disputes", false, ""}:               {shapes: listDisputeShapes, check: disputes, run: listDisputes},
+		{"GET", "disputes", true, ""}:                {shapes: expand, check: checkGetDispute, run: getDispute},
+		{"GET", "events", false, ""}:                 {shapes: listEventShapes, check: checkListEvents, run: listEvents},
+		{"GET", "events", true, ""}:                  {shapes: shapes{}, run: getEvent},
 		{"POST", "customers", false, ""}:             {shapes: createCustomerShapes, check: checkCreateCustomer, run: createCustomer},
+		{"POST", "customers", true, ""}:              {shapes: customerShapes, check: checkCreateCustomer, run: updateCustomer},
 		{"GET", "customers", false, ""}:              {shapes: listCustomerShapes, check: customers, run: listCustomers},
 		{"GET", "customers", true, ""}:               {shapes: shapes{}, run: getCustomer},
 		{"DELETE", "customers", true, ""}:            {shapes: shapes{}, run: deleteCustomer},

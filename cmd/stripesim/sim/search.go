@@ -215,7 +215,7 @@ func searching[T entry](t *tx, objects *shelf[T], url string, indexed func(T, in
 		limit = int(t.c.params.integer("limit"))
 	}
 	last, _ := base64.RawURLEncoding.DecodeString(t.c.params.get("page"))
-	horizon := t.now.Add(-t.s.settings.SearchLag).UnixNano()
+	horizon := t.s.horizon(t.now.UnixNano())
 	var found []T
 	more, skipping := false, len(last) > 0
 	for i := len(objects.order) - 1; i >= 0; i-- {

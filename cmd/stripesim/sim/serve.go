@@ -30,7 +30,9 @@ type call struct {
 	customer    string
 	hit         hit
 	log         *Request
-	flushed     int64 // journal position that must be written before the answer
+	flushed     int64           // journal position that must be written before the answer
+	inner       bool            // no request: an errand, or control
+	awaited     []chan struct{} // webhooks that are tried before the answer
 }
 
 func (c *call) methodPath() string { return c.method + " " + c.path }
@@ -68,6 +70,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 			resp = response{wire: wireDrop}
 		}
 	}
+	c.awaitWebhooks()
 	resp = c.onTheWay(resp)
 	s.mu.Lock()
 	c.log.close(resp, c.hit.kind)
@@ -272,6 +275,10 @@ func (s *Sim) customerOf(c *call) string {
 	case strings.HasPrefix(id, "pi_"):
 		if p, ok := s.intents.get(id); ok {
 			return p.Customer
+		}
+	case strings.HasPrefix(id, "seti_"):
+		if si, ok := s.setups.get(id); ok {
+			return si.Customer
 		}
 	case strings.HasPrefix(id, "ch_"):
 		if ch, ok := s.charges.get(id); ok {

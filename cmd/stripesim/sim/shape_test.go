@@ -25,6 +25,14 @@ func TestObjectsHaveTheFieldsOfStripeGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dispute, err := s.OpenDispute(sim.Dispute{Charge: refund.Charge.ID, Status: "warning_needs_response"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup, err := c.SetupIntents.New(setupParams("setup", "pm_card_visa"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cards := stripe.PaymentMethod{}
 	var otherMethods []string
 	for i := range reflect.TypeOf(cards).NumField() {
@@ -39,12 +47,16 @@ func TestObjectsHaveTheFieldsOfStripeGo(t *testing.T) {
 		without []string
 		more    []string // at Stripe, though stripe-go does not read them
 	}{
-		"/v1/payment_intents/" + pi.ID:        {of: stripe.PaymentIntent{}},
-		"/v1/charges/" + s.Ledger()[0].Charge: {stripe.Charge{}, []string{"authorization_code", "level3", "radar_options", "refunds", "transfer"}, []string{"destination", "dispute"}},
-		"/v1/refunds/" + refund.ID:            {stripe.Refund{}, []string{"description", "destination_details", "failure_balance_transaction", "failure_reason", "instructions_email", "next_action"}, nil},
-		"/v1/customers/cus_A":                 {stripe.Customer{}, []string{"cash_balance", "deleted", "invoice_credit_balance", "sources", "subscriptions", "tax", "tax_ids"}, nil},
-		"/v1/payment_methods/pm_1Any":         {stripe.PaymentMethod{}, otherMethods, nil},
-		"/v1/account":                         {stripe.Account{}, []string{"company", "deleted", "external_accounts", "future_requirements", "individual", "requirements", "tos_acceptance"}, nil},
+		"/v1/payment_intents/" + pi.ID:                             {of: stripe.PaymentIntent{}},
+		"/v1/charges/" + s.Ledger()[0].Charge:                      {stripe.Charge{}, []string{"authorization_code", "level3", "radar_options", "refunds", "transfer"}, []string{"destination", "dispute"}},
+		"/v1/refunds/" + refund.ID:                                 {stripe.Refund{}, []string{"description", "destination_details", "failure_balance_transaction", "failure_reason", "instructions_email", "next_action"}, nil},
+		"/v1/disputes/" + dispute.ID:                               {of: stripe.Dispute{}},
+		"/v1/setup_intents/" + setup.ID:                            {stripe.SetupIntent{}, []string{"attach_to_self"}, nil},
+		"/v1/events/" + s.Events("")[0].ID:                         {stripe.Event{}, []string{"account"}, nil},
+		"/v1/balance_transactions/" + refund.BalanceTransaction.ID: {of: stripe.BalanceTransaction{}},
+		"/v1/customers/cus_A":                                      {stripe.Customer{}, []string{"cash_balance", "deleted", "invoice_credit_balance", "sources", "subscriptions", "tax", "tax_ids"}, nil},
+		"/v1/payment_methods/pm_1Any":                              {stripe.PaymentMethod{}, otherMethods, nil},
+		"/v1/account":                                              {stripe.Account{}, []string{"company", "deleted", "external_accounts", "future_requirements", "individual", "requirements", "tos_acceptance"}, nil},
 	} {
 		var got map[string]any
 		if err := json.Unmarshal([]byte(get(t, s, path).body), &got); err != nil {

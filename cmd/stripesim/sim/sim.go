@@ -23,6 +23,13 @@ type Settings struct {
 	RateLimit    float64       // requests a second before 429 rate_limit, real time; 0: no limit
 	SearchRate   float64       // searches a second before 429; 0: 20, negative: no limit
 
+	PruneSeed      uint64        // of PruneRandom: another seed, other lives
+	ClockSkew      time.Duration // how far Stripe's own clock is ahead of the one that control shows; may be negative
+	WebhookTimeout time.Duration // an endpoint's patience limit, real time; 0: 10 s
+	WebhookRetry   time.Duration // wait after a delivery's first failure, on the stand-in's clock; later ones are multiples; 0: 5 min
+
+	SearchOutage           bool // search does not see what changes while this is on
+	RefundsPending         bool // a refund begins as pending, and control moves it on
 	RefuseUnknownCustomers bool // a cus_ id nobody created is not a customer
 	StoreValidationErrors  bool // harsher than documented: a key keeps a validation 400 too
 
@@ -39,6 +46,8 @@ func (set *Settings) fill() {
 	defaultTo(&set.ConfirmLimit, 25)
 	defaultTo(&set.LockWait, 2*time.Second)
 	defaultTo(&set.SearchRate, 20)
+	defaultTo(&set.WebhookTimeout, 10*time.Second)
+	defaultTo(&set.WebhookRetry, 5*time.Minute)
 	set.SearchLag = max(set.SearchLag, 0)
 }
 
@@ -63,6 +72,9 @@ func (set *Settings) check() error {
 	if set.LockWait < 0 || set.RateLimit < 0 {
 		faults = append(faults, errors.New("lock wait and rate limit must not be negative"))
 	}
+	if set.WebhookTimeout < 0 || set.WebhookRetry < 0 {
+		faults = append(faults, errors.New("webhook timeout and webhook retry must be above 0"))
+	}
 	return errors.Join(faults...)
 }
 
@@ -81,6 +93,9 @@ type Options struct {
 	Clock      time.Time    // what the clock starts at, if not zero and the journal does not say otherwise
 	RequestLog int          // requests remembered; 0: 250,000, negative: none
 	Log        *slog.Logger // nil: silent
+
+	WebhookURL    string // where events are delivered; empty: nowhere
+	WebhookSecret string // signs deliveries; several, separated by commas, sign side by side
 }
 
 // Sim is a stand-in for one Stripe account in test mode. Its methods are safe
@@ -94,6 +109,8 @@ type Sim struct {
 	journal *journal // nil: in memory
 
 	stopping chan struct{}
+	bell     chan struct{}  // rung when the goroutine that posts webhooks should look
+	posting  sync.WaitGroup // that goroutine, and attempts under way
 	stopOnce sync.Once
 	failed   chan struct{}
 	failOnce sync.Once
@@ -105,9 +122,14 @@ type Sim struct {
 	settings  Settings
 	limiter   *rate.Limiter // of all requests
 	searches  *rate.Limiter
+	blindFrom int64 // nanoseconds: when the search outage began
 	intents   *shelf[*intent]
 	charges   *shelf[*charge]
 	refunds   *shelf[*refund]
+	disputes  *shelf[*dispute]
+	setups    *shelf[*setupIntent]
+	events    *shelf[*event]
+	hooks     hooks
 	customers *shelf[*customer]
 	methods   *shelf[*paymentMethod]
 	overrides map[string]override
@@ -121,10 +143,15 @@ type Sim struct {
 	requests  requestLog
 }
 
-// clock is the machine's clock plus an offset.
-type clock struct{ offset atomic.Int64 }
+// clock is the machine's clock plus an offset and, where Stripe's clock is to be
+// off, a skew.
+type clock struct{ offset, skew atomic.Int64 }
 
-func (c *clock) now() time.Time {
+// now is Stripe's time, by which everything in the books goes.
+func (c *clock) now() time.Time { return c.shown().Add(time.Duration(c.skew.Load())) }
+
+// shown is the time that control shows, and that services may follow.
+func (c *clock) shown() time.Time {
 	return time.Now().Add(time.Duration(c.offset.Load())).Round(0).UTC()
 }
 
@@ -132,7 +159,8 @@ func (c *clock) now() time.Time {
 // journal holds. It reports every fault in the options at once. Close it.
 func New(o Options) (*Sim, error) {
 	o.fill()
-	if err := o.check(); err != nil {
+	secrets, err := parseEndpoint(o.WebhookURL, o.WebhookSecret)
+	if err := errors.Join(o.check(), err); err != nil {
 		return nil, fmt.Errorf("new stand-in: %w", err)
 	}
 	if o.Log == nil {
@@ -141,7 +169,7 @@ func New(o Options) (*Sim, error) {
 	defaultTo(&o.RequestLog, 250_000)
 	s := &Sim{
 		options: o, account: o.Account, apiKeys: slices.Clone(o.APIKeys), log: o.Log,
-		stopping: make(chan struct{}), failed: make(chan struct{}),
+		stopping: make(chan struct{}), failed: make(chan struct{}), bell: make(chan struct{}, 1),
 	}
 	if !o.Clock.IsZero() {
 		s.clock.offset.Store(int64(time.Until(o.Clock)))
@@ -149,6 +177,7 @@ func New(o Options) (*Sim, error) {
 	s.clear()
 	if o.Data == "" {
 		defaultTo(&s.account, DefaultAccount)
+		s.open(o.WebhookURL, secrets)
 		return s, nil
 	}
 	j, err := openJournal(o.Data, s.apply)
@@ -161,24 +190,44 @@ func New(o Options) (*Sim, error) {
 		s.begin()
 	}
 	s.resume()
+	s.open(o.WebhookURL, secrets)
 	return s, nil
+}
+
+// open lets webhooks begin.
+func (s *Sim) open(url string, secrets []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.useEndpoint(url, secrets)
+	s.owe()
 }
 
 // clear makes an empty world.
 func (s *Sim) clear() {
-	s.world++
-	s.epoch = s.clock.now().Unix()
 	s.use(s.options.Settings)
+	s.epoch = s.clock.now().Unix()
+	s.clearBooks()
+	s.faults, s.hooks.rules = nil, nil
+	s.routes = routes()
+	s.counters = Counters{Faults: make(map[Kind]int64)}
+	s.requests = requestLog{limit: s.options.RequestLog}
+}
+
+// clearBooks forgets all objects and keys.
+func (s *Sim) clearBooks() {
+	s.world++
 	s.intents, s.charges, s.refunds = newShelf[*intent](), newShelf[*charge](), newShelf[*refund]()
+	s.disputes, s.events, s.setups = newShelf[*dispute](), newShelf[*event](), newShelf[*setupIntent]()
+	s.hooks.log, s.hooks.waiting = nil, nil
+	for _, r := range s.hooks.rules {
+		r.held = nil
+	}
 	s.customers, s.methods = newShelf[*customer](), newShelf[*paymentMethod]()
 	s.overrides = make(map[string]override)
 	s.keys = newKeyStore()
 	s.locks = make(map[string]chan struct{})
-	s.errands, s.faults = nil, nil
+	s.errands = nil
 	s.forwards = make(map[string]*forward)
-	s.routes = routes()
-	s.counters = Counters{Faults: make(map[Kind]int64)}
-	s.requests = requestLog{limit: s.options.RequestLog}
 }
 
 // use puts settings into force.
@@ -189,7 +238,22 @@ func (s *Sim) use(set Settings) {
 	if set.SearchRate != s.settings.SearchRate || s.searches == nil {
 		s.searches = limiterOf(set.SearchRate)
 	}
+	if set.SearchOutage && !s.settings.SearchOutage {
+		s.blindFrom = s.clock.now().UnixNano()
+	}
+	if int64(set.ClockSkew) != s.clock.skew.Swap(int64(set.ClockSkew)) {
+		s.wake()
+	}
 	s.settings = set
+}
+
+// horizon is the time up to which search has indexed, at a time.
+func (s *Sim) horizon(now int64) int64 {
+	h := now - int64(s.settings.SearchLag)
+	if s.settings.SearchOutage {
+		h = min(h, s.blindFrom)
+	}
+	return h
 }
 
 func limiterOf(perSecond float64) *rate.Limiter {
@@ -227,12 +291,29 @@ func (s *Sim) Err() error {
 // may or may not be answered.
 func (s *Sim) Close() error {
 	s.stop()
+	s.mu.Lock() // whoever sets an endpoint now sees that it is too late
+	client := s.hooks.client
+	s.mu.Unlock()
+	s.posting.Wait()
+	if client != nil {
+		client.CloseIdleConnections()
+	}
 	if s.journal == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.journal.close()
+}
+
+// ended tells whether the stand-in is being closed.
+func (s *Sim) ended() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *Sim) stop() { s.stopOnce.Do(func() { close(s.stopping) }) }

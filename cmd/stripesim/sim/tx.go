@@ -14,13 +14,13 @@ type tx struct {
 
 func (t *tx) putIntent(p *intent) {
 	p.Changed, t.changed = t.now.UnixNano(), true
-	t.s.putIntent(p, p.Changed-int64(t.s.settings.SearchLag))
+	t.s.putIntent(p, t.s.horizon(p.Changed))
 	t.rec.Intents = append(t.rec.Intents, p)
 }
 
 func (t *tx) putCharge(c *charge) {
 	c.Changed, t.changed = t.now.UnixNano(), true
-	t.s.putCharge(c, c.Changed-int64(t.s.settings.SearchLag))
+	t.s.putCharge(c, t.s.horizon(c.Changed))
 	t.rec.Charges = append(t.rec.Charges, c)
 }
 
@@ -28,6 +28,18 @@ func (t *tx) putRefund(r *refund) {
 	t.changed = true
 	t.s.refunds.put(r)
 	t.rec.Refunds = append(t.rec.Refunds, r)
+}
+
+func (t *tx) putDispute(d *dispute) {
+	t.changed = true
+	t.s.disputes.put(d)
+	t.rec.Disputes = append(t.rec.Disputes, d)
+}
+
+func (t *tx) putSetupIntent(si *setupIntent) {
+	t.changed = true
+	t.s.setups.put(si)
+	t.rec.Setups = append(t.rec.Setups, si)
 }
 
 func (t *tx) putCustomer(c *customer) {

@@ -92,6 +92,11 @@ func TestReplayEqualsLive(t *testing.T) {
 	log := projectiontest.New(t)
 	t.Setenv("DATABASE_URL", pgtest.DSN(t))
 	aMonth(t, log, 300)
+	december, err := domain.ParsePeriod("2026-12")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Given("cust_0", domain.RefundRequested{CustomerID: "cust_0", BillingPeriod: december, RefundID: "r-1", ChargeID: "ch_1", Money: domain.Money{Minor: 900, Currency: "usd"}})
 	var processors []tracking.Processor
 	for _, p := range projections.All() {
 		processors = append(processors, p.Processor())
@@ -106,10 +111,10 @@ func TestReplayEqualsLive(t *testing.T) {
 			t.Fatalf("%s was not spoiled", p.Name)
 		}
 		ran := billingctl(t, "", "replay", p.Name)
-		if ran.code != exitOK || !strings.HasPrefix(ran.out, "replay: projection="+p.Name+" events=900 seconds=") {
+		if ran.code != exitOK || !strings.HasPrefix(ran.out, "replay: projection="+p.Name+" events=901 seconds=") {
 			t.Fatalf("replay %s: %+v", p.Name, ran)
 		}
-		if !strings.Contains(ran.err, "replaying "+p.Name+": 900 of 900 events") {
+		if !strings.Contains(ran.err, "replaying "+p.Name+": 901 of 901 events") {
 			t.Errorf("no progress is shown: %q", ran.err)
 		}
 		if replayed := dump(t, log, p); replayed != live {
@@ -208,7 +213,7 @@ func TestEveryProcessorIsKnown(t *testing.T) {
 	for _, p := range processorsOf(log.Store) {
 		names = append(names, p.Name)
 	}
-	if got := strings.Join(names, " "); got != "billing preflight schedule customers bills charges runs revenue" {
+	if got := strings.Join(names, " "); got != "billing preflight schedule refund-preflight customers bills charges refunds runs revenue" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -171,8 +171,28 @@ func (s *Server) registerReads() {
 			if err = s.fresh(ctx, projections.Charges, q.FreshQuery); err != nil {
 				return a, err
 			}
+			if err = s.fresh(ctx, projections.Refunds, q.FreshQuery); err != nil { // what went back of each
+				return a, err
+			}
 			return reads.Charges(ctx, projections.ChargesQuery{Status: q.Status, Period: q.Period, Customer: q.Customer, Page: q.page()})
 		})
+
+	type refundsQuery struct {
+		Status   string `query:"status" example:"proposed" doc:"A refund's state (requested, unknown, pending, succeeded, failed, cancelled, refused), a proposal's (proposed, answered, dismissed), or open: something may still come of it."`
+		Period   string `query:"period" example:"2026-11" doc:"A billing period."`
+		Customer string `query:"customer" example:"cust_123" doc:"A customer's id."`
+		Charge   string `query:"charge" example:"ch_3NvXyz" doc:"A charge's id at Stripe."`
+		PageQuery
+		FreshQuery
+	}
+	refunds := get("list-refunds", "/v1/refunds", "List refunds and proposals to refund", "the position of the fact that told of each")
+	refunds.Description += " A proposal is a charge that has taken money which is not owed; refund-charge carries it out, dismiss-refund-proposal dismisses it."
+	read(s, refunds, func(ctx context.Context, q *refundsQuery) (a projections.List[projections.Refund], err error) {
+		if err = s.fresh(ctx, projections.Refunds, q.FreshQuery); err != nil {
+			return a, err
+		}
+		return reads.Refunds(ctx, projections.RefundsQuery{Status: q.Status, Period: q.Period, Customer: q.Customer, Charge: q.Charge, Page: q.page()})
+	})
 
 	type runsQuery struct {
 		PageQuery
@@ -245,16 +265,10 @@ func asOf(err error, at eventstore.Place) error {
 
 // registerPlanned answers by name for what a later version brings.
 func (s *Server) registerPlanned() {
-	for method, path := range map[string]string{http.MethodGet: "/v1/events/stream", http.MethodPost: "/webhooks/stripe"} {
-		op := public("", method, path, tagService, "")
-		op.Hidden = true
-		if method == http.MethodPost {
-			op.RequestBody = &huma.RequestBody{}
-		}
-		s.handle(op, func(http.ResponseWriter, *http.Request) error {
-			p := problem(http.StatusNotImplemented, domain.ErrNotAvailable.Code, "%s is not available in this version", path)
-			p.close = method == http.MethodPost
-			return p
-		})
-	}
+	const path = "/v1/events/stream"
+	op := public("", http.MethodGet, path, tagService, "")
+	op.Hidden = true
+	s.handle(op, func(http.ResponseWriter, *http.Request) error {
+		return problem(http.StatusNotImplemented, domain.ErrNotAvailable.Code, "%s is not available in this version", path)
+	})
 }

@@ -18,9 +18,10 @@ import (
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
 	"github.com/billonce/billonce/projections"
+	"github.com/billonce/billonce/sagas"
 )
 
-// Deps is what the API serves. All of it is required but Ready and Version.
+// Deps is what the API serves. All of it is required but Ready, Webhooks, Reconciler and Version.
 type Deps struct {
 	Dispatcher *commands.Dispatcher
 	Reads      projections.Reads
@@ -33,8 +34,12 @@ type Deps struct {
 	Clock func(context.Context) (time.Time, error)
 	// Ready are the checks of readiness beside the API's own: that the database
 	// can be written and that the processors are not behind.
-	Ready  []Check
-	Tokens access.Tokens
+	Ready []Check
+	// Webhooks takes Stripe's deliveries; the zero value refuses them.
+	Webhooks Webhooks
+	// Reconciler compares the books; without it, that is not served.
+	Reconciler *sagas.Reconciler
+	Tokens     access.Tokens
 	// Metrics takes the API's metrics and is what /metrics shows.
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -119,6 +124,8 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerBatch()
 	s.registerReads()
 	s.registerDelivery()
+	s.registerWebhooks(d.Webhooks)
+	s.registerReconciliations(d.Reconciler)
 	s.registerService(d.Metrics)
 	s.registerPlanned()
 	if err := s.registerDocument(); err != nil {

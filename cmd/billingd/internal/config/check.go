@@ -31,23 +31,25 @@ func (c *check) bad(name, format string, args ...any) {
 // configure checks every setting.
 func (c *check) configure(f flags) Config {
 	config := Config{
-		DatabaseURL:   c.database(),
-		DataDir:       c.optional("BILLING_DATA_DIR", f.DataDir),
-		DBPool:        c.integer("BILLING_DB_POOL", f.DBPool, 4, 1000),
-		PortFile:      c.optional("BILLING_PORT_FILE", f.PortFile),
-		Tokens:        c.tokens(),
-		Grace:         c.duration("BILLING_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 10*time.Minute),
-		Environment:   c.environment(f.Environment),
-		StripeBase:    c.text("STRIPE_API_BASE", f.StripeAPIBase),
-		StripeKey:     c.stripeKey(),
-		WebhookSecret: c.secret("STRIPE_WEBHOOK_SECRET"),
-		StripeTimeout: c.duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
-		StripeRate:    c.rate("BILLING_STRIPE_RATE", f.StripeRate),
-		Lease:         c.duration("BILLING_LEASE", f.Lease, 20*time.Millisecond, time.Hour),
-		Concurrency:   c.integer("BILLING_CONCURRENCY", f.Concurrency, 1, 1000),
-		LookSince:     c.since("BILLING_LOOK_SINCE", f.LookSince),
-		Poll:          c.duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
-		LogLevel:      c.level("BILLING_LOG_LEVEL", f.LogLevel),
+		DatabaseURL:    c.database(),
+		DataDir:        c.optional("BILLING_DATA_DIR", f.DataDir),
+		DBPool:         c.integer("BILLING_DB_POOL", f.DBPool, 4, 1000),
+		PortFile:       c.optional("BILLING_PORT_FILE", f.PortFile),
+		Tokens:         c.tokens(),
+		Grace:          c.duration("BILLING_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 10*time.Minute),
+		Environment:    c.environment(f.Environment),
+		StripeBase:     c.text("STRIPE_API_BASE", f.StripeAPIBase),
+		StripeAPI:      c.stripeAPI("STRIPE_API", f.StripeAPI),
+		StripeKey:      c.stripeKey(),
+		WebhookSecret:  c.webhookSecret(),
+		StripeTimeout:  c.duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
+		StripeRate:     c.rate("BILLING_STRIPE_RATE", f.StripeRate),
+		Lease:          c.duration("BILLING_LEASE", f.Lease, 20*time.Millisecond, time.Hour),
+		Concurrency:    c.integer("BILLING_CONCURRENCY", f.Concurrency, 1, 1000),
+		LookSince:      c.since("BILLING_LOOK_SINCE", f.LookSince),
+		ReconcileEvery: c.reconcileEvery(f.Reconcile),
+		Poll:           c.duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
+		LogLevel:       c.level("BILLING_LOG_LEVEL", f.LogLevel),
 	}
 	config.Listen = c.listen("BILLING_LISTEN", f.Listen, config.Tokens.Open())
 	config.ClockURL = c.clock("BILLING_CLOCK_URL", f.ClockURL, config.StripeKey)
@@ -233,6 +235,42 @@ func (c *check) stripeKey() Secret {
 	return Secret{}
 }
 
+// webhookSecret accepts one secret, or two while one is rolled. Blank is none:
+// then the endpoint is off, and nothing is ever verified against it.
+func (c *check) webhookSecret() Secret {
+	const name = "STRIPE_WEBHOOK_SECRET"
+	list := os.Getenv(name)
+	if strings.TrimSpace(list) == "" {
+		return Secret{}
+	}
+	parts := strings.Split(list, ",")
+	for i, part := range parts {
+		if parts[i] = strings.TrimSpace(part); parts[i] == "" || len(parts) > 2 {
+			c.bad(name, "must be one secret, or two separated by a comma while it is rolled")
+			return Secret{}
+		}
+	}
+	return NewSecret(strings.Join(parts, ","))
+}
+
+// reconcileEvery accepts 0, and nothing so short that one runs after the other.
+func (c *check) reconcileEvery(value string) time.Duration {
+	const name = "BILLING_RECONCILE_EVERY"
+	if value == "0" {
+		return 0
+	}
+	return c.duration(name, value, time.Minute, 31*24*time.Hour)
+}
+
+func (c *check) stripeAPI(name, value string) stripegateway.API {
+	switch api := stripegateway.API(value); api {
+	case stripegateway.PaymentIntents, stripegateway.Charges:
+		return api
+	}
+	c.bad(name, "must be payment_intents or charges")
+	return ""
+}
+
 func (c *check) clock(name, value string, key Secret) string {
 	if c.optional(name, value) == "" {
 		return ""
@@ -253,7 +291,7 @@ func (c *check) gateway(config Config) {
 		return // said already
 	}
 	g, err := stripegateway.New(stripegateway.Config{
-		BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
+		API: config.StripeAPI, BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
 	})
 	if err == nil {
 		g.Close()

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/sagas/stripegateway"
 )
 
 // Config is a checked configuration. It may be printed and logged: its secrets
@@ -23,15 +24,18 @@ type Config struct {
 	Tokens   access.Tokens
 	Grace    time.Duration // for requests and charges under way when the service is stopped
 
-	Environment   string // written into the database by its first start
-	StripeBase    string // where Stripe's API is spoken: the proxy, usually
+	Environment   string            // written into the database by its first start
+	StripeBase    string            // where Stripe's API is spoken: the proxy, usually
+	StripeAPI     stripegateway.API // of bills that are not committed to a road yet
 	StripeKey     Secret
-	WebhookSecret Secret        // read and checked; webhooks are off in this version
+	WebhookSecret Secret        // one, or two separated by a comma while it is rolled; zero: webhooks are off
 	StripeTimeout time.Duration // of one call
 	StripeRate    float64       // calls a second; 0: no limit
 	Lease         time.Duration // of a claimed bill; exceeds StripeTimeout
 	Concurrency   int           // bills in flight
 	LookSince     time.Time     // the first look reads what Stripe holds since then; zero: all
+
+	ReconcileEvery time.Duration // between scheduled reconciliations; 0: only when asked for
 
 	Poll     time.Duration // bound of a lost wake-up
 	ClockURL string        // business time of a Stripe stand-in; empty: the database's
@@ -92,11 +96,13 @@ type flags struct {
 	DBPool        string `name:"db-pool" help:"Database connections at most." env:"BILLING_DB_POOL" default:"24" placeholder:"N"`
 	Environment   string `help:"Name of this installation, such as production." env:"BILLING_ENVIRONMENT" default:"development" placeholder:"NAME"`
 	StripeAPIBase string `name:"stripe-api-base" help:"Where Stripe's API is spoken." env:"STRIPE_API_BASE" default:"https://api.stripe.com" placeholder:"URL"`
+	StripeAPI     string `name:"stripe-api" help:"How money is taken: payment_intents, or charges (legacy)." env:"STRIPE_API" default:"payment_intents" placeholder:"API"`
 	StripeTimeout string `help:"Time limit of one call to Stripe." env:"BILLING_STRIPE_TIMEOUT" default:"30s" placeholder:"DURATION"`
 	StripeRate    string `help:"Calls to Stripe a second; 0: no limit." env:"BILLING_STRIPE_RATE" default:"25" placeholder:"N"`
 	Lease         string `help:"How long a bill is claimed for; must exceed the time limit of a call." env:"BILLING_LEASE" default:"40s" placeholder:"DURATION"`
 	Concurrency   string `help:"Bills in flight at once." env:"BILLING_CONCURRENCY" default:"32" placeholder:"N"`
 	LookSince     string `help:"How far back the first look at Stripe goes, such as 2026-01-01; not set: to the beginning." env:"BILLING_LOOK_SINCE" placeholder:"DATE"`
+	Reconcile     string `name:"reconcile-every" help:"Time between scheduled reconciliations; 0: only when asked for." env:"BILLING_RECONCILE_EVERY" default:"24h" placeholder:"DURATION"`
 	Poll          string `help:"How long a lost wake-up can delay anything." env:"BILLING_POLL" default:"1s" placeholder:"DURATION"`
 	ClockURL      string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"BILLING_CLOCK_URL" placeholder:"URL"`
 	LogLevel      string `help:"debug, info, warn or error." env:"BILLING_LOG_LEVEL" default:"info" placeholder:"LEVEL"`

@@ -54,8 +54,8 @@ func TestDefaults(t *testing.T) {
 	}
 	if !c.DatabaseURL.IsZero() || c.DataDir != "/home/billing/.local/share/billonce" || c.Listen != "127.0.0.1:8080" || !c.Tokens.Open() ||
 		c.StripeBase != "https://api.stripe.com" || c.StripeTimeout != 30*time.Second || c.Lease != 40*time.Second || c.Grace != 30*time.Second ||
-		c.Poll != time.Second || c.LogLevel != slog.LevelInfo || c.Environment != "development" || c.DBPool == 0 || c.Concurrency == 0 ||
-		!c.LookSince.IsZero() || c.ClockURL != "" || c.PortFile != "" || c.StripeKey.Reveal() != "sk_test_123" {
+		c.Poll != time.Second || c.ReconcileEvery != 24*time.Hour || !c.WebhookSecret.IsZero() || c.LogLevel != slog.LevelInfo || c.Environment != "development" || c.DBPool == 0 || c.Concurrency == 0 ||
+		!c.LookSince.IsZero() || c.ClockURL != "" || c.PortFile != "" || c.StripeKey.Reveal() != "sk_test_123" || c.StripeAPI != "payment_intents" {
 		t.Errorf("the defaults are %+v", c)
 	}
 }
@@ -67,6 +67,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		"DATABASE_URL": "postgres://u:p@db:5432/billing", "BILLING_LISTEN": "0.0.0.0:80", "BILLING_TOKENS": "ci:read:" + hex.EncodeToString(hash[:]),
 		"STRIPE_API_BASE": "http://127.0.0.1:12121", "STRIPE_API_KEY": "vk_abc", "STRIPE_WEBHOOK_SECRET": "whsec_1", "BILLING_STRIPE_TIMEOUT": "1s", "BILLING_LEASE": "2s",
 		"BILLING_LOOK_SINCE": "2026-01-01", "BILLING_CLOCK_URL": "http://127.0.0.1:12122/control/clock", "BILLING_STRIPE_RATE": "0", "BILLING_LOG_LEVEL": "debug",
+		"STRIPE_API": "charges",
 	} {
 		t.Setenv(name, value)
 	}
@@ -76,32 +77,47 @@ func TestEnvironmentAndFlags(t *testing.T) {
 	}
 	if c.DatabaseURL.Reveal() != "postgres://u:p@db:5432/billing" || c.DataDir != "" || c.Listen != "127.0.0.1:0" || c.PortFile != "/run/a b/port" || c.Tokens.Open() ||
 		c.StripeBase != "http://127.0.0.1:12121" || c.StripeKey.Reveal() != "vk_abc" || c.WebhookSecret.Reveal() != "whsec_1" || c.StripeTimeout != time.Second || c.Lease != 2*time.Second ||
-		!c.LookSince.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) || c.ClockURL == "" || c.StripeRate != 0 || c.LogLevel != slog.LevelWarn {
+		!c.LookSince.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) || c.ClockURL == "" || c.StripeRate != 0 || c.LogLevel != slog.LevelWarn || c.StripeAPI != "charges" {
 		t.Errorf("got %+v", c)
+	}
+}
+
+// Webhooks are off without a secret, however that is said; two may be in use
+// while one is rolled.
+func TestWebhookSecrets(t *testing.T) {
+	for value, want := range map[string]string{"": "", " ": "", "whsec_1": "whsec_1", " whsec_1 , whsec_2 ": "whsec_1,whsec_2"} {
+		clear(t)
+		t.Setenv("STRIPE_WEBHOOK_SECRET", value)
+		c, err := load()
+		if err != nil || c.WebhookSecret.Reveal() != want || c.WebhookSecret.IsZero() != (want == "") {
+			t.Errorf("%q is read as %q, %v", value, c.WebhookSecret.Reveal(), err)
+		}
 	}
 }
 
 func TestEachFault(t *testing.T) {
 	for name, values := range map[string][]string{
-		"DATABASE_URL":           {"", " ", "postgres://u:hunter2@[db/x", "mysql://x", "host=a port=hunter2"},
-		"STRIPE_API_BASE":        {"", "api.stripe.com", "ftp://x", "https://u:hunter2@api.stripe.com", "https://x?y=1", "http://api.stripe.com"},
-		"STRIPE_API_KEY":         {"", " ", "hunter2", "pk_test_1", "sk_test_1 ", "sk_test_\n1"},
-		"STRIPE_WEBHOOK_SECRET":  {"", " "},
-		"BILLING_LISTEN":         {"", " ", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", ":8080", "0.0.0.0:8080", "10.0.0.1:80", "[::]:80", "billing:80"},
-		"BILLING_TOKENS":         {"", " ", "hunter2", "ci:read:hunter2"},
-		"BILLING_ENVIRONMENT":    {"", "Production", "a b", "-x"},
-		"BILLING_DATA_DIR":       {"", " "},
-		"BILLING_PORT_FILE":      {"", " "},
-		"BILLING_STRIPE_TIMEOUT": {"", "0", "0s", "30", "-1s", "1h", "soon"},
-		"BILLING_LEASE":          {"", "40", "30s", "10s", "2h"},
-		"BILLING_SHUTDOWN_GRACE": {"", "0s", "30", "1h"},
-		"BILLING_POLL":           {"", "0s", "1", "1h"},
-		"BILLING_DB_POOL":        {"", "0", "-1", "1.5", "many", "100000"},
-		"BILLING_CONCURRENCY":    {"", "0", "-1", "1e3"},
-		"BILLING_STRIPE_RATE":    {"", "-1", "NaN", "Inf", "fast"},
-		"BILLING_CLOCK_URL":      {"", "x", "ftp://x", "http://u:hunter2@x/"},
-		"BILLING_LOOK_SINCE":     {"", "yesterday", "2026-13-01", "2026-01-01 00:00"},
-		"BILLING_LOG_LEVEL":      {"", "trace", "INFO"},
+		"DATABASE_URL":            {"", " ", "postgres://u:hunter2@[db/x", "mysql://x", "host=a port=hunter2"},
+		"STRIPE_API_BASE":         {"", "api.stripe.com", "ftp://x", "https://u:hunter2@api.stripe.com", "https://x?y=1", "http://api.stripe.com"},
+		"STRIPE_API":              {"", "intents", "Charges", "charges "},
+		"STRIPE_API_KEY":          {"", " ", "hunter2", "pk_test_1", "sk_test_1 ", "sk_test_\n1"},
+		"STRIPE_WEBHOOK_SECRET":   {"hunter2,", ",hunter2", "hunter2,,hunter3", "hunter2,hunter3,hunter4"},
+		"BILLING_RECONCILE_EVERY": {"", "-1h", "5s", "daily"},
+		"BILLING_LISTEN":          {"", " ", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", ":8080", "0.0.0.0:8080", "10.0.0.1:80", "[::]:80", "billing:80"},
+		"BILLING_TOKENS":          {"", " ", "hunter2", "ci:read:hunter2"},
+		"BILLING_ENVIRONMENT":     {"", "Production", "a b", "-x"},
+		"BILLING_DATA_DIR":        {"", " "},
+		"BILLING_PORT_FILE":       {"", " "},
+		"BILLING_STRIPE_TIMEOUT":  {"", "0", "0s", "30", "-1s", "1h", "soon"},
+		"BILLING_LEASE":           {"", "40", "30s", "10s", "2h"},
+		"BILLING_SHUTDOWN_GRACE":  {"", "0s", "30", "1h"},
+		"BILLING_POLL":            {"", "0s", "1", "1h"},
+		"BILLING_DB_POOL":         {"", "0", "-1", "1.5", "many", "100000"},
+		"BILLING_CONCURRENCY":     {"", "0", "-1", "1e3"},
+		"BILLING_STRIPE_RATE":     {"", "-1", "NaN", "Inf", "fast"},
+		"BILLING_CLOCK_URL":       {"", "x", "ftp://x", "http://u:hunter2@x/"},
+		"BILLING_LOOK_SINCE":      {"", "yesterday", "2026-13-01", "2026-01-01 00:00"},
+		"BILLING_LOG_LEVEL":       {"", "trace", "INFO"},
 	} {
 		for _, value := range values {
 			t.Run(fmt.Sprintf("%s=%q", name, value), func(t *testing.T) {

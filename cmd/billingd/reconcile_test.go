@@ -1,0 +1,137 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/stripesim/sim"
+	"github.com/billonce/billonce/domain"
+)
+
+// call sends a request with a token and reads the answer into a value.
+func (r *replica) call(token, method, path, body string, into any) (status int) {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if into != nil {
+		if err := json.Unmarshal(text, into); err != nil {
+			r.t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
+		}
+	}
+	return res.StatusCode
+}
+
+// TestDuplicateIsFoundAndRefunded: a second success of a bill is found by a
+// reconciliation over HTTP; its refund is proposed, and made only when an
+// operator asks for it, once.
+func TestDuplicateIsFoundAndRefunded(t *testing.T) {
+	h := newHouse(t)
+	hash := func(token string) string { sum := sha256.Sum256([]byte(token)); return hex.EncodeToString(sum[:]) }
+	tokens, err := access.Parse("op:read+dispatch+operate:" + hash("operator") + ",ci:read+dispatch:" + hash("caller"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := h.start(func(c *config.Config) { c.Tokens = tokens })
+	for path, body := range map[string]string{
+		"/v1/commands/register-customer": `{"customer_id":"acme","stripe_customer_id":"cus_acme","payment_method_id":"pm_card_visa"}`,
+	} {
+		if status := r.call("operator", http.MethodPost, path, body, nil); status != http.StatusOK {
+			t.Fatalf("%s: %d", path, status)
+		}
+	}
+	var charged answer
+	if r.call("operator", http.MethodPost, "/v1/commands/charge-billing?wait=60s", chargeBody("acme"), &charged); charged.Bill.Status != "paid" {
+		t.Fatalf("charge: %+v", charged)
+	}
+	november := domain.PeriodOf(domain.Monthly, 2026, 11)
+	surplus, err := h.stripe.PlantCharge(sim.Plant{Customer: "cus_acme", Amount: 5000, Currency: "usd", WithIntent: true, Metadata: map[string]string{
+		"customer_id": "acme", "billing_period": "2026-11", "billing_key": string(domain.ChargeKey("acme", november, 1)),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for body, want := range map[string]int{`{"period":"november"}`: 400, `{"since":"soon"}`: 400, `{"period":"2026-11","since":"2026-11-01"}`: 400, `{"all":"x"}`: 400, ``: 415} {
+		if status := r.call("operator", http.MethodPost, "/v1/reconciliations", body, nil); status != want {
+			t.Errorf("%q is answered with %d, want %d", body, status, want)
+		}
+	}
+	if status := r.call("caller", http.MethodPost, "/v1/reconciliations", `{}`, nil); status != http.StatusForbidden {
+		t.Errorf("without the scope operate: %d", status)
+	}
+	if status := r.call("operator", http.MethodGet, "/v1/reconciliations/999", "", nil); status != http.StatusNotFound {
+		t.Errorf("one that is not there: %d", status)
+	}
+	type document struct {
+		ID         int64  `json:"id"`
+		State      string `json:"state"`
+		Bills      int    `json:"bills"`
+		Duplicates int    `json:"duplicates"`
+		Unrepaired int    `json:"unrepaired"`
+		Findings   []struct {
+			Kind     string `json:"kind"`
+			ChargeID string `json:"charge_id"`
+			Amount   struct {
+				Display string `json:"display"`
+			} `json:"amount"`
+		} `json:"findings"`
+	}
+	reconcile := func() (v document) {
+		t.Helper()
+		if status := r.call("operator", http.MethodPost, "/v1/reconciliations", `{"period":"2026-11"}`, &v); status != http.StatusAccepted {
+			t.Fatalf("reconcile: %d", status)
+		}
+		path := fmt.Sprintf("/v1/reconciliations/%d", v.ID)
+		await(t, "it has ended", func() bool {
+			r.call("caller", http.MethodGet, path, "", &v)
+			return v.State == "done" || v.State == "failed"
+		})
+		return v
+	}
+	v := reconcile()
+	if v.State != "done" || v.Bills != 1 || v.Duplicates != 1 || v.Unrepaired != 1 || len(v.Findings) != 1 || v.Findings[0].ChargeID != surplus.Charge || v.Findings[0].Amount.Display != "$50.00" {
+		t.Fatalf("it found %+v", v)
+	}
+	refunded := func() (n int64) {
+		for _, m := range h.stripe.Ledger() {
+			n += m.Refunded
+		}
+		return n
+	}
+	if n := refunded(); n != 0 {
+		t.Fatalf("%d were refunded by nobody's decision", n)
+	}
+	body := fmt.Sprintf(`{"customer_id":"acme","billing_period":"2026-11","refund_id":"surplus-1","amount_minor":5000,"charge_id":%q}`, surplus.Charge)
+	for range 2 {
+		if status := r.call("operator", http.MethodPost, "/v1/commands/refund-charge", body, nil); status != http.StatusOK {
+			t.Fatalf("refund: %d", status)
+		}
+	}
+	await(t, "it is refunded", func() bool { return refunded() == 5000 })
+	if v := reconcile(); v.Duplicates != 0 || v.Unrepaired != 0 {
+		t.Errorf("afterwards it finds %+v", v)
+	}
+}
