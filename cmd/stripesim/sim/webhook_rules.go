@@ -200,6 +200,7 @@ func (r *WebhookRule) strike(t *tx, d *delivery) {
 		d.age = r.Age
 	case WebhookForeignAccount:
 		d.telling.account = r.Account
+	case WebhookTwoEventIDs: // struck when the events were made
 	}
 }
 
