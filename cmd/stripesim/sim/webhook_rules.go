@@ -12,6 +12,7 @@ import (
 // package documentation says what each does.
 type WebhookFault string
 
+// The webhook faults.
 const (
 	WebhookDrop           WebhookFault = "drop"
 	WebhookReorder        WebhookFault = "reorder"

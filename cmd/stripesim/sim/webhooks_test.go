@@ -186,7 +186,7 @@ func TestWebhookRetries(t *testing.T) {
 	t.Parallel()
 	for name, respond := range map[string]func(http.ResponseWriter, *http.Request){
 		"500":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
-		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 302) },
+		"redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
 		"slow":     func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"drop":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
