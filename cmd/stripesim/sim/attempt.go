@@ -97,6 +97,7 @@ func (t *tx) confirm(p *intent, m *paymentMethod) response {
 		if !offSession { // refused before the bank was asked: no charge
 			return t.failed(p, nil, m, decline(code))
 		}
+	case declined:
 	}
 	return t.failed(p, t.chargeFor(p, m), m, decline(code))
 }

@@ -55,6 +55,7 @@ func (c card) decide(n int, now time.Time) (verdict, string) {
 		return actionNeeded, "authentication_required"
 	case processes:
 		return processing, c.code
+	case approves:
 	}
 	return approved, ""
 }

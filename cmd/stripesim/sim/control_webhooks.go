@@ -26,13 +26,14 @@ func (s *Sim) showRules() []wireRule {
 	rules := []wireRule{}
 	for _, r := range s.WebhookRules() {
 		shown := wireRule{ID: r.ID, Action: r.Fault, Type: r.Type, Customer: r.Customer, Times: r.Times, Delay: duration(r.Delay), Hits: r.Hits}
-		switch r.Fault { // the others have no use for these
+		switch r.Fault {
 		case WebhookOldTimestamp:
 			shown.Age = duration(r.Age)
 		case WebhookAPIVersion:
 			shown.Version = r.Version
 		case WebhookForeignAccount:
 			shown.Account = r.Account
+		default: // the others have no use for these
 		}
 		rules = append(rules, shown)
 	}

@@ -38,10 +38,7 @@ func TestEveryChangeIsAnEvent(t *testing.T) {
 	confirm := func(id, key, method string) {
 		t.Helper()
 		if _, err := c.PaymentIntents.Confirm(id, confirmParams(key, method)); err != nil {
-			var declined *stripe.Error
-			if declined, _ = err.(*stripe.Error); declined == nil || declined.HTTPStatusCode != 402 {
-				t.Fatal(err)
-			}
+			stripeError(t, err, 402, "card_declined")
 		}
 	}
 	pi := create(t, c, "create")

@@ -12,6 +12,7 @@ import (
 // Kind names a fault. The package documentation says what each does.
 type Kind string
 
+// The faults.
 const (
 	DropBeforeRead    Kind = "drop_before_read"
 	DropBeforeCommit  Kind = "drop_before_commit"
@@ -133,8 +134,9 @@ func (h hit) pauses() time.Duration {
 	switch h.kind {
 	case "", Hang, CommitThenHang, DelayBeforeCommit, Error500RolledForward:
 		return 0
+	default:
+		return h.fault.Delay
 	}
-	return h.fault.Delay
 }
 
 // check refuses a fault that could not do what it says.

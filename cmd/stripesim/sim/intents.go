@@ -1,6 +1,9 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // intent is a PaymentIntent. Once put on its shelf it is never changed: a
 // change puts a copy, and the former version stays behind it for search.
@@ -94,12 +97,8 @@ var (
 // and returns both sets together.
 func (s shapes) and(more shapes) shapes {
 	all := make(shapes, len(s)+len(more))
-	for name, kind := range s {
-		all[name] = kind
-	}
-	for name, kind := range more {
-		all[name] = kind
-	}
+	maps.Copy(all, s)
+	maps.Copy(all, more)
 	return all
 }
 

@@ -11,6 +11,7 @@ import (
 // only that it is kept for 24 hours; a caller has to live with all three.
 type Prune string
 
+// The prune modes.
 const (
 	PruneExact  Prune = "exact"  // at the retention time
 	PruneLate   Prune = "late"   // six hours after it
@@ -156,6 +157,7 @@ func (set *Settings) expired(e *keyEntry, now time.Time) bool {
 		}
 		h.Write([]byte(e.scope))
 		life += time.Duration(h.Sum64() % uint64(48*time.Hour))
+	case PruneExact:
 	}
 	return now.UnixNano()-e.began >= int64(life)
 }

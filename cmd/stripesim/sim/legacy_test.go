@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"sync"
@@ -82,7 +83,7 @@ func TestLegacyChargesAtOnce(t *testing.T) {
 				if err == nil {
 					return
 				}
-				if e, ok := err.(*stripe.Error); !ok || e.HTTPStatusCode != 409 {
+				if e := (*stripe.Error)(nil); !errors.As(err, &e) || e.HTTPStatusCode != 409 {
 					t.Error(err)
 					return
 				}

@@ -200,6 +200,7 @@ func (s shapes) checkField(field pair) *apiError {
 		if field.value != "" {
 			return invalid(field.name, "", "Invalid object")
 		}
+	case clearable:
 	}
 	switch kind {
 	case boolean:
@@ -210,6 +211,7 @@ func (s shapes) checkField(field pair) *apiError {
 		if _, ok := parseInteger(field.value); !ok {
 			return invalid(field.name, "parameter_invalid_integer", "Invalid integer: "+field.value)
 		}
+	default: // any text will do
 	}
 	return nil
 }

@@ -58,9 +58,8 @@ func TestReadmeIsComplete(t *testing.T) {
 
 // settingNames are the switches as control writes them.
 func settingNames() (all []string) {
-	fields := reflect.TypeFor[wireSettings]()
-	for i := range fields.NumField() {
-		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+	for field := range reflect.TypeFor[wireSettings]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		all = append(all, name)
 	}
 	return all

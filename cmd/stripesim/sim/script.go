@@ -153,12 +153,14 @@ func strikes(kind Kind, c *call, how standing) bool {
 		return executes && c.method != "GET"
 	case KeyInUse409:
 		return c.key != ""
+	default:
 	}
 	switch stages[kind] {
 	case stageExec:
 		return executes
 	case stageAnswer:
 		return executes || how == replayed
+	default:
+		return true
 	}
-	return true
 }

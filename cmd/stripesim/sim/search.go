@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -218,8 +219,8 @@ func searching[T entry](t *tx, objects *shelf[T], url string, indexed func(T, in
 	horizon := t.s.horizon(t.now.UnixNano())
 	var found []T
 	more, skipping := false, len(last) > 0
-	for i := len(objects.order) - 1; i >= 0; i-- {
-		object := objects.order[i].object
+	for _, place := range slices.Backward(objects.order) {
+		object := place.object
 		if skipping {
 			skipping = object.id() != string(last)
 			continue

@@ -35,8 +35,7 @@ func TestObjectsHaveTheFieldsOfStripeGo(t *testing.T) {
 	}
 	cards := stripe.PaymentMethod{}
 	var otherMethods []string
-	for i := range reflect.TypeOf(cards).NumField() {
-		f := reflect.TypeOf(cards).Field(i)
+	for f := range reflect.TypeOf(cards).Fields() {
 		name := tag(f)
 		if f.Type.Kind() == reflect.Pointer && name != "card" && name != "billing_details" && name != "customer" {
 			otherMethods = append(otherMethods, name)
@@ -63,8 +62,8 @@ func TestObjectsHaveTheFieldsOfStripeGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		known := make(map[string]bool)
-		for i := range reflect.TypeOf(object.of).NumField() {
-			if name := tag(reflect.TypeOf(object.of).Field(i)); name != "" {
+		for f := range reflect.TypeOf(object.of).Fields() {
+			if name := tag(f); name != "" {
 				known[name] = true
 			}
 		}

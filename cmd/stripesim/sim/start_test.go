@@ -108,7 +108,7 @@ func arm(t testing.TB, s *sim.Server, f sim.Fault) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never came true: %s", what)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -115,14 +116,15 @@ func attempt(stopping <-chan struct{}, client *http.Client, to string, body []by
 // (https://docs.stripe.com/webhooks#verify-manually).
 func sign(now time.Time, body []byte, secrets []string) string {
 	stamp := strconv.FormatInt(now.Unix(), 10)
-	header := "t=" + stamp
+	var header strings.Builder
+	header.WriteString("t=" + stamp)
 	for _, secret := range secrets {
 		mac := hmac.New(sha256.New, []byte(secret))
 		mac.Write([]byte(stamp + "."))
 		mac.Write(body)
-		header += ",v1=" + hex.EncodeToString(mac.Sum(nil))
+		header.WriteString(",v1=" + hex.EncodeToString(mac.Sum(nil)))
 	}
-	return header
+	return header.String()
 }
 
 // tried notes the outcome of an attempt and settles when the next one is, if any.

@@ -12,6 +12,7 @@ import (
 // package documentation says what each does.
 type WebhookFault string
 
+// The webhook faults.
 const (
 	WebhookDrop           WebhookFault = "drop"
 	WebhookReorder        WebhookFault = "reorder"
@@ -200,6 +201,7 @@ func (r *WebhookRule) strike(t *tx, d *delivery) {
 		d.age = r.Age
 	case WebhookForeignAccount:
 		d.telling.account = r.Account
+	case WebhookTwoEventIDs: // struck when the events were made
 	}
 }
 

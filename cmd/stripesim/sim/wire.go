@@ -44,8 +44,9 @@ func (c *call) atDoor() (response, bool) {
 		return foreign(kind, c.hit.fault.Body), true
 	case Redirect307:
 		return response{status: http.StatusTemporaryRedirect, location: c.hit.fault.Location, html: true, bare: true}, true
+	default: // strikes elsewhere, or there is none
+		return response{}, false
 	}
-	return response{}, false
 }
 
 // foreign is an answer that does not come from Stripe's API but from something
@@ -64,6 +65,7 @@ func foreign(kind Kind, body string) response {
 		r.status = http.StatusServiceUnavailable
 	case Gateway504, Gateway504AfterCommit:
 		r.status = http.StatusGatewayTimeout
+	default: // no other kind answers for a gateway
 	}
 	switch body {
 	case "html":
@@ -113,11 +115,12 @@ func (c *call) answer(resp response) {
 	case wireHang:
 		c.hang()
 		return
-	}
-	c.headers(resp)
-	if resp.wire != wireWhole {
+	case wireTruncateBody, wireTruncateHeaders:
+		c.headers(resp)
 		c.truncate(resp)
 		return
+	case wireWhole:
+		c.headers(resp)
 	}
 	c.w.WriteHeader(resp.status)
 	c.w.Write(resp.body) //nolint:errcheck // the client may have gone; the request is done all the same
