@@ -133,13 +133,17 @@ type ChargeOutcomeSurprise struct {
 	ChargeReport
 }
 
-// ChargeWaiting: the claim found the subscription paused and made no call.
+// ChargeWaiting: no call is made until something happens. The claim found the
+// subscription paused; or, if Settled, Stripe shows an intent that a closing
+// had cancelled and the log does not know of the closing: it may have been
+// settled before a restore.
 type ChargeWaiting struct {
 	fact
 	CustomerID    CustomerID `json:"customer_id"`
 	BillingPeriod Period     `json:"billing_period"`
 	Attempt       int        `json:"attempt"`
 	Reason        string     `json:"reason"`
+	Settled       bool       `json:"settled_before_restore,omitempty"`
 }
 
 // ChargeVoided: the bill ends without money, and no call can take it any more.
