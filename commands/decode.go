@@ -16,7 +16,11 @@ import (
 // after it, valid UTF-8, each field at most once, no field that body does not
 // have, no null and no empty string, each required field (no omitempty) present
 // and of its type. The error is an invalid input that names every field at fault.
-func decode(raw []byte, body any) error {
+func decode(raw []byte, body any) error { return DecodeBody(raw, body) }
+
+// DecodeBody is how the body of every command is read, for whatever else takes
+// a body.
+func DecodeBody(raw []byte, body any) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return malformed("the body is empty; a JSON object is expected")
 	}

@@ -8,8 +8,10 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -41,6 +43,7 @@ type App struct {
 	listener  net.Listener
 
 	processors []tracking.Processor
+	connected  atomic.Pointer[func()] // called for every new connection to the database
 }
 
 // database is the embedded server's.
@@ -73,6 +76,8 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 
 	a.store = eventstore.New(a.pool, eventstore.NewCodec(domain.Events()), log)
 	dispatcher := commands.NewDispatcher(a.store)
+	forget := dispatcher.Forget
+	a.connected.Store(&forget)
 
 	clock := sagas.DatabaseClock(a.pool)
 	if settings.ClockURL != "" {
@@ -88,6 +93,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	a.collector, err = sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: settings.Concurrency, Timeout: settings.StripeTimeout, Lease: settings.Lease,
 		Poll: settings.Poll, Rate: settings.StripeRate, LookSince: settings.LookSince, Actor: "collector",
+		Environment: settings.Environment, Account: accountOf(gateway),
 	}, dispatcher, gateway, clock, log)
 	if err != nil {
 		return nil, err
@@ -106,7 +112,8 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
-		Ready: []api.Check{{Name: "look", Run: func(context.Context) error {
+		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
+		Ready: []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error {
 			if !a.collector.Look().Completed() {
 				return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
 			}
@@ -155,6 +162,14 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 	}
 	config.MaxConns = int32(a.settings.DBPool)
 	config.MaxConnIdleTime = 5 * time.Minute
+	// A new connection may lead to another database than the last one did: a
+	// restored one, which knows less than this process remembers.
+	config.AfterConnect = func(context.Context, *pgx.Conn) error {
+		if forget := a.connected.Load(); forget != nil {
+			(*forget)()
+		}
+		return nil
+	}
 	for name, value := range map[string]string{
 		"application_name":                    "billingd",
 		"idle_in_transaction_session_timeout": "15s",
@@ -227,6 +242,17 @@ func (a *App) Close() {
 			a.log.Warn("the embedded PostgreSQL did not stop in order", "error", err)
 		}
 	}
+}
+
+// accountOf is how the gateway tells whose account its key belongs to; nil if
+// it cannot.
+func accountOf(gateway any) func(context.Context) (string, error) {
+	if g, ok := gateway.(interface {
+		Account(context.Context) (string, error)
+	}); ok {
+		return g.Account
+	}
+	return nil
 }
 
 // registerMetrics shows what the collector and the log count.

@@ -39,13 +39,13 @@ type commandLine struct {
 	Processors  processorsCommand  `cmd:"" help:"See and steer the readers of the log."`
 	DeadLetters deadLettersCommand `cmd:"" help:"See and settle events that could not be handled."`
 	Replay      replayCommand      `cmd:"" help:"Build a read model anew out of the log, while the service runs."`
+	Adopt       adoptCommand       `cmd:"" help:"Confirm the service's database after a restore, or a copy in another environment."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the database's schema up to this version."`
 
 	Saga      planned `cmd:"" hidden:"" passthrough:""`
 	Reconcile planned `cmd:"" hidden:"" passthrough:""`
 	VaultKeys planned `cmd:"" hidden:"" passthrough:""`
 	Verify    planned `cmd:"" hidden:"" passthrough:""`
-	Adopt     planned `cmd:"" hidden:"" passthrough:""`
 	Refunds   planned `cmd:"" hidden:"" passthrough:""`
 	Selftest  planned `cmd:"" hidden:"" passthrough:""`
 }

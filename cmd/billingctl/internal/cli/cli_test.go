@@ -86,7 +86,7 @@ func TestUsage(t *testing.T) {
 		{"reconcile --period 2026-12", "reconcile is not available in this version"},
 		{"vault-keys issue", "vault-keys issue is not available in this version"},
 		{"verify", "verify is not available in this version"},
-		{"adopt", "adopt is not available in this version"},
+		{"adopt", "missing flags: --reason=TEXT"},
 		{"refunds list", "refunds list is not available in this version"},
 		{"selftest", "selftest is not available in this version"},
 		{"events export", "events export is not available in this version"},

@@ -33,8 +33,10 @@ type Deps struct {
 	Clock func(context.Context) (time.Time, error)
 	// Ready are the checks of readiness beside the API's own: that the database
 	// can be written and that the processors are not behind.
-	Ready  []Check
-	Tokens access.Tokens
+	Ready []Check
+	// Environment is the database's identity; without it, it is not served.
+	Environment Environment
+	Tokens      access.Tokens
 	// Metrics takes the API's metrics and is what /metrics shows.
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -119,6 +121,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerBatch()
 	s.registerReads()
 	s.registerDelivery()
+	s.registerEnvironment(d.Environment)
 	s.registerService(d.Metrics)
 	s.registerPlanned()
 	if err := s.registerDocument(); err != nil {
