@@ -242,6 +242,9 @@ func (e *Environment) check(ctx context.Context) (Standing, error) {
 			s.Reason = "the Stripe account cannot be read"
 		}
 	}
+	if ctx.Err() != nil {
+		return s, ctx.Err()
+	}
 	e.say(s)
 	return s, err
 }

@@ -81,6 +81,8 @@ type options struct {
 	lease       time.Duration
 	concurrency int
 	noCollector bool
+	environment string
+	account     func(context.Context) (string, error)
 }
 
 // start brings a replica up. Stop, or the end of the test, takes it down in
@@ -112,6 +114,7 @@ func (r *rig) start(o options) *service {
 	clock := sagas.ControlClock(r.stripe.ControlURL + "/control/clock")
 	collector, err := sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: o.concurrency, Timeout: o.timeout, Lease: o.lease, Poll: 50 * time.Millisecond, Actor: "collector",
+		Environment: o.environment, Account: o.account,
 	}, d, gateway, clock, r.log)
 	if err != nil {
 		r.t.Fatalf("make the collector: %v", err)
