@@ -31,7 +31,7 @@ func (c StartAttempt) Decide(s domain.Customer) ([]domain.Event, error) {
 		}
 		waiting := domain.ChargeWaiting{CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: c.Attempt, Reason: "the subscription is paused"}
 		if bill.PerhapsSettled {
-			waiting.Reason, waiting.Settled = reasonPerhapsSettled, true
+			waiting.Reason = domain.ReasonPerhapsSettled
 		}
 		return []domain.Event{waiting}, nil
 	case domain.ClaimVoid:

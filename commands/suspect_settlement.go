@@ -12,8 +12,6 @@ type SuspectSettlement struct {
 	IntentID      string            `json:"intent_id"` // the cancelled one
 }
 
-const reasonPerhapsSettled = "settled before a restore?"
-
 func (SuspectSettlement) Name() string              { return "suspect-settlement" }
 func (SuspectSettlement) Key() domain.Key           { return "" }
 func (c SuspectSettlement) Stream() domain.StreamID { return c.CustomerID.Stream() }
@@ -25,6 +23,6 @@ func (c SuspectSettlement) Decide(s domain.Customer) ([]domain.Event, error) {
 		return nil, nil
 	}
 	return []domain.Event{domain.ChargeWaiting{
-		CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: bill.Attempt, Reason: reasonPerhapsSettled, Settled: true,
+		CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: bill.Attempt, Reason: domain.ReasonPerhapsSettled,
 	}}, nil
 }

@@ -67,6 +67,9 @@ type Bill struct {
 	// PerhapsSettled: an intent of the bill was cancelled by a closing that the
 	// log has lost. Nothing is collected until an operator has said what it was.
 	PerhapsSettled bool
+	// Released: an operator has said that it was not settled; no closing at
+	// Stripe from before makes it wait again.
+	Released bool
 	// Cancelled: the subscription was cancelled with effect on this bill.
 	Cancelled bool
 }
@@ -83,7 +86,7 @@ func (b Bill) InFlight() bool {
 // MayBeSettled reports whether a closing at Stripe would be news: the bill is
 // open as far as the log knows, and nothing under way closes it.
 func (b Bill) MayBeSettled() bool {
-	return !b.Status.Final() && b.Status != BillClosingStatus && !b.Cancelled && !b.PerhapsSettled
+	return !b.Status.Final() && b.Status != BillClosingStatus && !b.Cancelled && !b.PerhapsSettled && !b.Released
 }
 
 // Claim says what a collector that claims the bill's row may do.
