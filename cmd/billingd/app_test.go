@@ -171,9 +171,9 @@ func TestIdenticalCommandsOnTwoReplicas(t *testing.T) {
 	}
 }
 
-// TestCallerHangsUp closes the connection while Stripe is slow; the charge is
+// TestC062_CallerHangsUp closes the connection while Stripe is slow; the charge is
 // recorded all the same, and asking again gives it.
-func TestCallerHangsUp(t *testing.T) {
+func TestC062_CallerHangsUp(t *testing.T) {
 	h := newHouse(t)
 	if _, err := h.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.DelayAfterCommit, Delay: 500 * time.Millisecond, Times: -1}); err != nil {
 		t.Fatal(err)
