@@ -34,6 +34,7 @@ type Look struct {
 	creates   atomic.Int64 // since the last read
 	commits   atomic.Int64
 	adopted   atomic.Int64
+	spent     atomic.Int64 // nanoseconds
 	ask       chan struct{}
 
 	// Of the look that Run is taking.
@@ -68,6 +69,16 @@ func (l *Look) Completed() bool { return l.completed.Load() != 0 }
 // Adopted counts the objects at Stripe that the log did not know of.
 func (l *Look) Adopted() int64 { return l.adopted.Load() }
 
+// Spent is how long the look has been reading and comparing.
+func (l *Look) Spent() time.Duration { return time.Duration(l.spent.Load()) }
+
+// timed adds what f takes to Spent.
+func (l *Look) timed(f func() error) error {
+	began := time.Now()
+	defer func() { l.spent.Add(int64(time.Since(began))) }()
+	return f()
+}
+
 // created counts a create; enough of them ask for the next read.
 func (l *Look) created() {
 	if l.creates.Add(1) >= lookCreates {
@@ -93,12 +104,18 @@ func (l *Look) ahead(ctx context.Context) error {
 	began := time.Now()
 	l.orphans, l.swept = nil, nil
 	seen := 0
-	for _, resource := range lookResources {
-		n, err := l.sweep(ctx, resource)
-		if err != nil {
-			return fmt.Errorf("look at %s: %w", resource, err)
+	err := l.timed(func() error {
+		for _, resource := range lookResources {
+			n, err := l.sweep(ctx, resource)
+			if err != nil {
+				return fmt.Errorf("look at %s: %w", resource, err)
+			}
+			seen += n
 		}
-		seen += n
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	l.looked.Store(l.epoch)
 	l.c.log.Info("both lists are swept", "objects", seen, "adopted", l.adopted.Load(), "orphans", len(l.orphans), "took", time.Since(began).Round(time.Millisecond))
@@ -149,7 +166,8 @@ func (l *Look) follow(ctx context.Context) {
 			continue
 		}
 		for _, resource := range lookResources {
-			if err := l.goOn(ctx, resource); err != nil && ctx.Err() == nil {
+			err := l.timed(func() error { return l.goOn(ctx, resource) })
+			if err != nil && ctx.Err() == nil {
 				l.creates.Add(1) // so that the next tick tries again
 				l.c.log.Warn("the look could not go on; trying again", "resource", resource, "error", err)
 			}

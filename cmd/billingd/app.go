@@ -269,6 +269,15 @@ func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *event
 			func() float64 { return float64(c.Stats().Settled) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "bills_in_flight", Help: "Bills that the collector of this process is working on."},
 			func() float64 { return float64(c.Stats().InFlight) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "environment_fits", Help: "1 if the database is the one that it is taken for; 0: nothing is collected."},
+			func() float64 {
+				if c.Environment().Ready() != nil {
+					return 0
+				}
+				return 1
+			}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "look_seconds_total", Help: "How long the look at what Stripe holds has been reading and comparing."},
+			func() float64 { return c.Look().Spent().Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "adopted_total", Help: "Objects at Stripe that the log did not know of and that were adopted."},
 			func() float64 { return float64(c.Look().Adopted()) }),
 	)

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +18,7 @@ import (
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
+	"github.com/billonce/billonce/eventstore/pglocal"
 	"github.com/billonce/billonce/eventstore/pgtest"
 )
 
@@ -368,5 +373,58 @@ func TestC111_NetworkCut(t *testing.T) {
 	}
 	if n := h.count(`SELECT count(*) FROM dead_letters`); n != 0 {
 		t.Errorf("%d dead letters", n)
+	}
+}
+
+// TestDatabaseRestart stops PostgreSQL in the middle of a batch and starts it
+// again: the service goes on by itself, says meanwhile why it is not ready, and
+// every bill is charged once.
+func TestDatabaseRestart(t *testing.T) {
+	h := newHouse(t)
+	dir := t.TempDir()
+	options := pglocal.Options{DataDir: dir, Volatile: true}
+	server, err := pglocal.Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(server.Stop(context.Background()), pglocal.Remove(context.Background(), dir)); err != nil {
+			t.Errorf("remove PostgreSQL: %v", err)
+		}
+	})
+	if h.dsn, err = server.EnsureDatabase(t.Context(), "restarted"); err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(h.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if options.Port, err = strconv.Atoi(at.Port()); err != nil {
+		t.Fatal(err)
+	}
+	r := h.start(nil)
+	const customers = 20
+	for i := range customers {
+		r.register(fmt.Sprint("c", i))
+	}
+	for i := range customers {
+		r.begin(fmt.Sprint("c", i))
+	}
+	await(t, "the batch is under way", func() bool { return h.stripe.Counters().Confirms > 2 })
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitFor(t, time.Minute, "not ready", func() bool {
+		status, text := r.ask(http.MethodGet, "/readyz", "")
+		return status == http.StatusServiceUnavailable && strings.Contains(text, "the database does not answer")
+	})
+	if server, err = pglocal.Start(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+	if dsn := server.DSN("restarted"); dsn != h.dsn {
+		t.Fatalf("the server listens elsewhere than before: another program took its port")
+	}
+	for i := range customers {
+		r.paid(fmt.Sprint("c", i))
 	}
 }
