@@ -56,3 +56,9 @@ func (c *cache) drop(s domain.StreamID) {
 	defer c.mu.Unlock()
 	delete(c.entries, s)
 }
+
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.entries)
+}

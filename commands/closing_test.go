@@ -96,3 +96,39 @@ func TestWhileClosing(t *testing.T) {
 		domain.CustomerBilled{CustomerID: ada, BillingPeriod: nov, Attempt: 1, ChargeID: "ch_1", IntentID: "pi_1", Money: usd49, Source: domain.SourceCancel},
 	)
 }
+
+// A bill that may have been settled before a restore is collected by nobody
+// until an operator has said what it was.
+func TestPerhapsSettled(t *testing.T) {
+	t.Parallel()
+	customer := commandstest.For[domain.Customer](t)
+	suspect := commands.SuspectSettlement{CustomerID: ada, BillingPeriod: nov, IntentID: "pi_1"}
+	release := commands.NewReleaseBilling(ada, nov, "not settled", "k1")
+	start := commands.StartAttempt{CustomerID: ada, BillingPeriod: nov, Attempt: 1}
+	perhaps := domain.ChargeWaiting{CustomerID: ada, BillingPeriod: nov, Attempt: 1, Reason: "settled before a restore?"}
+	released := domain.ChargeReleased{CustomerID: ada, BillingPeriod: nov, Reason: "not settled"}
+	subscribed := customer.Given(registered, activated)
+
+	open := subscribed.And(due, asked)
+	open.When(suspect).Then(perhaps)
+	open.And(begun, unknown).When(suspect).Then(perhaps)
+	open.And(perhaps).When(suspect).Then()
+	open.And(perhaps).When(start).Then()
+	open.And(perhaps, paused, resumed).When(start).Then() // a pause that ends is no word about it
+	open.And(perhaps).When(commands.NewSettleBilling(ada, nov, "wire 7", "k1")).Then(settled)
+	open.And(begun, intent("pi_1", 1), unknown, perhaps).When(commands.NewSettleBilling(ada, nov, "wire 7", "k1")).Then(closingSettled)
+	open.And(perhaps).When(release).Then(released)
+	open.And(perhaps, released).When(start).Then(begun)
+	open.And(perhaps, released).When(suspect).Then()
+	open.And(perhaps, released).When(release).ThenRefused(domain.ErrNotWaiting)
+	open.When(release).ThenRefused(domain.ErrNotWaiting)
+	subscribed.When(release).ThenRefused(domain.ErrUnknownBill)
+	for _, ended := range []domain.Event{paidBy("ch_1"), settled, closingSettled} {
+		open.And(ended).When(suspect).Then()
+	}
+	// A bill that the log does not know yet waits from its first claim on.
+	before := perhaps
+	before.Attempt = 0
+	subscribed.When(suspect).Then(before)
+	subscribed.And(before, due, asked).When(start).Then(perhaps)
+}

@@ -26,6 +26,10 @@ func NewDispatcher(log *eventstore.Store) *Dispatcher { return &Dispatcher{log: 
 // Log is the log that commands are decided on.
 func (d *Dispatcher) Log() *eventstore.Store { return d.log }
 
+// Forget drops every state kept in the process. It is called when the database
+// may have gone back in time: a kept state would be ahead of it.
+func (d *Dispatcher) Forget() { d.cache.clear() }
+
 // Context is what is recorded beside a command's facts.
 type Context struct {
 	Meta    eventstore.Meta

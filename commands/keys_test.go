@@ -34,6 +34,12 @@ func TestKeysOfCommands(t *testing.T) {
 		{func() commands.Command[domain.Customer] {
 			return commands.NewRetryCharge(ada, nov, 2, commands.StepManual)
 		}, "retry-charge/ada/2026-11/2/manual"},
+		{func() commands.Command[domain.Customer] {
+			return commands.NewReleaseBilling(ada, nov, "not settled", "k1")
+		}, "release-billing/ada/2026-11/k1"},
+		{func() commands.Command[domain.Customer] {
+			return commands.SuspectSettlement{CustomerID: ada, BillingPeriod: nov, IntentID: "pi_1"}
+		}, ""},
 		{func() commands.Command[domain.Customer] { return commands.NewSettleBilling(ada, nov, "wire", "k1") }, "settle-billing/ada/2026-11/k1"},
 		{func() commands.Command[domain.Customer] { return commands.NewWriteOffBilling(ada, nov, "gone", "k1") }, "write-off-billing/ada/2026-11/k1"},
 		{func() commands.Command[domain.Customer] {

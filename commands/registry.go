@@ -43,6 +43,7 @@ var registry = []Spec{
 	public[declareBillingDueBody]("declare-billing-due", "Declare a period due", free),
 	public[chargeBillingBody]("charge-billing", "Collect a bill", charging),
 	public[retryChargeBody]("retry-charge", "Make another attempt at a bill that was declined", charging),
+	public[releaseBillingBody]("release-billing", "Collect a bill that was not settled before a restore after all", keyed),
 	public[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
 	public[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
 	public[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),
@@ -52,7 +53,7 @@ var registry = []Spec{
 // Commands that the service sends to itself, and commands that a later version
 // brings: known by name, refused by name.
 var (
-	internal = []string{"start-attempt", "commit-intent", "complete-closing", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
+	internal = []string{"start-attempt", "commit-intent", "complete-closing", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
 	planned  = []string{"pause-run", "resume-run", "close-run"}
 )
 

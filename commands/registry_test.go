@@ -103,7 +103,7 @@ func TestRegistry(t *testing.T) {
 	want := []string{
 		"register-customer", "activate-subscription", "change-subscription-amount", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
-		"declare-billing-due", "charge-billing", "retry-charge", "settle-billing", "write-off-billing",
+		"declare-billing-due", "charge-billing", "retry-charge", "release-billing", "settle-billing", "write-off-billing",
 		"refund-charge", "dismiss-refund-proposal",
 	}
 	if !slices.Equal(listed, want) {
@@ -114,7 +114,7 @@ func TestRegistry(t *testing.T) {
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{
-		"start-attempt": domain.ErrInternal, "commit-intent": domain.ErrInternal, "complete-closing": domain.ErrInternal, "record-charge-outcome": domain.ErrInternal,
+		"start-attempt": domain.ErrInternal, "commit-intent": domain.ErrInternal, "complete-closing": domain.ErrInternal, "suspect-settlement": domain.ErrInternal, "record-charge-outcome": domain.ErrInternal,
 		"record-refund-outcome": domain.ErrInternal, "record-dispute": domain.ErrInternal, "propose-refund": domain.ErrInternal,
 		"pause-run": domain.ErrNotAvailable, "resume-run": domain.ErrNotAvailable, "close-run": domain.ErrNotAvailable,
 		"": domain.ErrUnknownCommand, "charge": domain.ErrUnknownCommand, "Charge-Billing": domain.ErrUnknownCommand, "charge-billing ": domain.ErrUnknownCommand,
@@ -313,7 +313,7 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	t.Parallel()
 	keyed := map[string]bool{
 		"change-subscription-amount": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
-		"settle-billing": true, "write-off-billing": true, "dismiss-refund-proposal": true,
+		"release-billing": true, "settle-billing": true, "write-off-billing": true, "dismiss-refund-proposal": true,
 	}
 	for spec := range commands.All() {
 		if spec.NeedsKey != keyed[spec.Name] {

@@ -47,6 +47,8 @@ func closable(s domain.Customer, p domain.Period) (domain.Bill, error) {
 		return bill, domain.ErrAlreadyBilled
 	case bill.Status.Final() || bill.Status == domain.BillClosingStatus:
 		return bill, domain.ErrBillClosed.With("the bill for %s is %s", p, bill.Status)
+	case bill.PerhapsSettled && bill.Status == domain.BillWaiting && (bill.IntentID != "" || !bill.Unresolved): // an intent of it was cancelled at Stripe by a closing: what else there is ends there first, too
+		return bill, nil
 	case bill.InFlight() && !(bill.Status == domain.BillActionRequired && bill.IntentID != "") || bill.Unresolved:
 		return bill, domain.ErrChargeInFlight
 	}

@@ -29,9 +29,11 @@ func (c StartAttempt) Decide(s domain.Customer) ([]domain.Event, error) {
 		if bill.Status == domain.BillWaiting {
 			return nil, nil
 		}
-		return []domain.Event{domain.ChargeWaiting{
-			CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: c.Attempt, Reason: "the subscription is paused",
-		}}, nil
+		waiting := domain.ChargeWaiting{CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, Attempt: c.Attempt, Reason: "the subscription is paused"}
+		if bill.PerhapsSettled {
+			waiting.Reason = domain.ReasonPerhapsSettled
+		}
+		return []domain.Event{waiting}, nil
 	case domain.ClaimVoid:
 		if bill.Status.Final() {
 			return nil, nil

@@ -64,6 +64,12 @@ type Bill struct {
 	// Unresolved: some earlier start of this attempt has no decisive answer, so
 	// a later refusal proves nothing about the operation as a whole.
 	Unresolved bool
+	// PerhapsSettled: an intent of the bill was cancelled by a closing that the
+	// log has lost. Nothing is collected until an operator has said what it was.
+	PerhapsSettled bool
+	// Released: an operator has said that it was not settled; no closing at
+	// Stripe from before makes it wait again.
+	Released bool
 	// Cancelled: the subscription was cancelled with effect on this bill.
 	Cancelled bool
 }
@@ -75,6 +81,12 @@ func (b Bill) InFlight() bool {
 		return true
 	}
 	return false
+}
+
+// MayBeSettled reports whether a closing at Stripe would be news: the bill is
+// open as far as the log knows, and nothing under way closes it.
+func (b Bill) MayBeSettled() bool {
+	return !b.Status.Final() && b.Status != BillClosingStatus && !b.Cancelled && !b.PerhapsSettled && !b.Released
 }
 
 // Claim says what a collector that claims the bill's row may do.

@@ -133,12 +133,27 @@ type ChargeOutcomeSurprise struct {
 	ChargeReport
 }
 
-// ChargeWaiting: the claim found the subscription paused and made no call.
+// ChargeWaiting: no call is made until something happens. The claim found the
+// subscription paused; or, with [ReasonPerhapsSettled], Stripe shows an intent
+// that a closing had cancelled while the log does not know of the closing.
 type ChargeWaiting struct {
 	fact
 	CustomerID    CustomerID `json:"customer_id"`
 	BillingPeriod Period     `json:"billing_period"`
 	Attempt       int        `json:"attempt"`
+	Reason        string     `json:"reason"`
+}
+
+// ReasonPerhapsSettled is the reason of a ChargeWaiting that only an operator
+// ends: by settling the bill, writing it off, or releasing it.
+const ReasonPerhapsSettled = "settled before a restore?"
+
+// ChargeReleased: a bill that may have been settled before a restore was not,
+// as an operator says. It is collected again.
+type ChargeReleased struct {
+	fact
+	CustomerID    CustomerID `json:"customer_id"`
+	BillingPeriod Period     `json:"billing_period"`
 	Reason        string     `json:"reason"`
 }
 
@@ -203,6 +218,7 @@ func (ChargeUnknown) EventName() string         { return "charge.unknown.v1" }
 func (ChargeNeedsReview) EventName() string     { return "charge.needs_review.v1" }
 func (ChargeOutcomeSurprise) EventName() string { return "charge.outcome_surprise.v1" }
 func (ChargeWaiting) EventName() string         { return "charge.waiting.v1" }
+func (ChargeReleased) EventName() string        { return "charge.released.v1" }
 func (ChargeVoided) EventName() string          { return "charge.voided.v1" }
 func (BillClosing) EventName() string           { return "bill.closing.v1" }
 func (BillSettled) EventName() string           { return "bill.settled.v1" }

@@ -131,6 +131,12 @@ func (c Customer) Claim(p Period, attempt int) Claim {
 		return ClaimClose
 	case BillVoid, BillSettledStatus, BillWrittenOffStatus:
 		return ClaimVoid
+	case BillStarted, BillUnknown, BillRequested, BillHeld, BillWaiting:
+		if b.PerhapsSettled {
+			return ClaimWait
+		}
+	}
+	switch b.Status {
 	case BillStarted, BillUnknown:
 		if b.Cancelled {
 			return ClaimResolve
@@ -174,7 +180,7 @@ func (c Customer) Evolve(e Event) Customer {
 	case SubscriptionResumed:
 		c.subscription.Status = SubscriptionActive
 		for _, b := range c.bills {
-			if b.Status == BillWaiting {
+			if b.Status == BillWaiting && !b.PerhapsSettled {
 				c = c.bill(b.Period, func(b *Bill) { b.Status = BillRequested })
 			}
 		}

@@ -63,7 +63,19 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeNeedsReview:
 		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillNeedsReview) })
 	case ChargeWaiting:
-		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillWaiting) })
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.PerhapsSettled = b.PerhapsSettled || e.Reason == ReasonPerhapsSettled
+			if e.Attempt > 0 { // else there is no charge yet that could wait
+				b.progress(BillWaiting)
+			}
+		})
+	case ChargeReleased:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.PerhapsSettled, b.Released = false, true
+			if b.Status == BillWaiting {
+				b.progress(BillRequested)
+			}
+		})
 	case ChargeVoided:
 		return c.close(e.BillingPeriod, BillVoid)
 	case BillClosing:

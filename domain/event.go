@@ -43,7 +43,7 @@ func Events() iter.Seq[Event] {
 		ChargeRequested{}, ChargeAttemptStarted{}, ChargeIntentCommitted{},
 		CustomerBilled{}, ChargeDeclined{}, ChargeActionRequired{}, ChargeRejected{}, ChargeHeld{}, ChargeNotSent{}, ChargeUnknown{},
 		ChargeNeedsReview{}, ChargeOutcomeSurprise{},
-		ChargeWaiting{}, ChargeVoided{},
+		ChargeWaiting{}, ChargeReleased{}, ChargeVoided{},
 		BillClosing{}, BillSettled{}, BillWrittenOff{},
 		RefundRequested{}, RefundRecorded{}, RefundProposed{}, RefundProposalDismissed{}, ChargeDisputed{},
 	})

@@ -85,7 +85,7 @@ func TestContractNames(t *testing.T) {
 		"charge.requested.v1", "charge.attempt_started.v1", "charge.intent_committed.v1",
 		"customer.billed.v1", "charge.declined.v1", "charge.action_required.v1", "charge.rejected.v1", "charge.held.v1", "charge.not_sent.v1", "charge.unknown.v1",
 		"charge.needs_review.v1", "charge.outcome_surprise.v1",
-		"charge.waiting.v1", "charge.voided.v1",
+		"charge.waiting.v1", "charge.released.v1", "charge.voided.v1",
 		"bill.closing.v1", "bill.settled.v1", "bill.written_off.v1",
 		"refund.requested.v1", "refund.recorded.v1", "refund.proposed.v1", "refund.proposal_dismissed.v1", "charge.disputed.v1",
 	}

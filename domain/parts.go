@@ -55,6 +55,8 @@ func BillOf(e Event) (c CustomerID, p Period, ok bool) {
 		c, p = e.CustomerID, e.BillingPeriod
 	case ChargeWaiting:
 		c, p = e.CustomerID, e.BillingPeriod
+	case ChargeReleased:
+		c, p = e.CustomerID, e.BillingPeriod
 	case ChargeVoided:
 		c, p = e.CustomerID, e.BillingPeriod
 	case BillClosing:

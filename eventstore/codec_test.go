@@ -56,6 +56,7 @@ func samples() map[string]domain.Event {
 		domain.ChargeNotSent{ChargeReport: report}, domain.ChargeUnknown{ChargeReport: report}, domain.ChargeNeedsReview{ChargeReport: report},
 		domain.ChargeOutcomeSurprise{ChargeReport: report},
 		domain.ChargeWaiting{CustomerID: c, BillingPeriod: nov, Attempt: 1, Reason: "the subscription is paused"},
+		domain.ChargeReleased{CustomerID: c, BillingPeriod: nov, Reason: "it was never settled"},
 		domain.ChargeVoided{CustomerID: c, BillingPeriod: nov, Attempt: 1, Reason: "the subscription was cancelled"},
 		domain.BillClosing{CustomerID: c, BillingPeriod: nov, Mode: domain.ClosingSettled, Reference: "wire 2026-11-14/77", Reason: "paid by bank"},
 		domain.BillSettled{CustomerID: c, BillingPeriod: nov, Reference: "wire 2026-11-14/77"},

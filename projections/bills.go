@@ -239,6 +239,7 @@ func (row *billRow) bill() domain.Bill {
 		Reason:           row.closingReason,
 		Unresolved:       row.unresolved,
 		Cancelled:        row.cancelled,
+		PerhapsSettled:   row.status == string(domain.BillWaiting) && row.reason == domain.ReasonPerhapsSettled,
 	}
 	if row.dueAt != nil {
 		b.DueAt = *row.dueAt
@@ -297,6 +298,8 @@ func accountOf(e domain.Event) (a account, ok bool) {
 	case domain.ChargeNeedsReview:
 		a.reason, a.evidence = e.Reason, e.Evidence
 	case domain.ChargeWaiting:
+		a.reason = e.Reason
+	case domain.ChargeReleased:
 		a.reason = e.Reason
 	case domain.ChargeVoided:
 		a.reason = e.Reason

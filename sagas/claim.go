@@ -94,13 +94,16 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 	var records []*record
 	rows := &pgx.Batch{}
 	queueRecords(rows, bills, claimable, true)
+	remembered := c.environment.queue(rows)
 	unit, err := c.d.Begin(ctx, tx, streamsOf(bills), rows, func(answers pgx.BatchResults) error {
 		found, err := answers.Query()
 		if err != nil {
 			return fmt.Errorf("lock rows: %w", err)
 		}
-		records, err = scanRecords(found)
-		return err
+		if records, err = scanRecords(found); err != nil {
+			return err
+		}
+		return c.environment.confirm(answers.QueryRow(), remembered)
 	})
 	if err != nil {
 		return nil, nil, err

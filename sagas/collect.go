@@ -250,7 +250,7 @@ func (c *Collector) close(ctx context.Context, j *job) error {
 }
 
 func (c *Collector) cancel(ctx context.Context, j *job) error {
-	f := cancelOrFind(ctx, c.gateway, j.r.order(), "requested_by_customer")
+	f := cancelOrFind(ctx, c.gateway, j.r.order(), cancelClosing)
 	switch f.State {
 	case IntentCancelled:
 		return c.finish(ctx, j)

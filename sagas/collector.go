@@ -27,6 +27,9 @@ type CollectorConfig struct {
 	Rate        float64       // calls to Stripe a second; 0: no limit
 	LookSince   time.Time     // the first look reads what Stripe holds since then; zero: all
 	Actor       string        // recorded with every fact
+
+	Environment string                                // name of the installation
+	Account     func(context.Context) (string, error) // the Stripe account of our key; nil: it is not compared
 }
 
 // validate lists everything that is wrong with a config.
@@ -57,12 +60,13 @@ type Collector struct {
 	clock   *Clock
 	log     *slog.Logger
 
-	book  *book
-	look  *Look
-	limit *rate.Limiter
-	wake  chan struct{}
-	pace  pace
-	epoch atomic.Int64
+	environment *Environment
+	book        *book
+	look        *Look
+	limit       *rate.Limiter
+	wake        chan struct{}
+	pace        pace
+	epoch       atomic.Int64 // of this process's claims: part of the fence
 
 	claims   atomic.Int64 // transactions that claimed
 	settled  atomic.Int64 // bills that were decided here
@@ -84,6 +88,7 @@ func NewCollector(config CollectorConfig, d *commands.Dispatcher, gateway Gatewa
 		wake:  make(chan struct{}, 1),
 		pace:  pace{limit: float64(config.Concurrency), most: float64(config.Concurrency)},
 	}
+	c.environment = newEnvironment(config, c.pool, d.Forget, log)
 	c.book = newBook(c.pool, d, log, eventstore.Meta{Actor: config.Actor})
 	c.look = newLook(c)
 	return c, nil
@@ -102,6 +107,18 @@ func (c *Collector) Wake() {
 
 // Look is the collector's look at what Stripe holds.
 func (c *Collector) Look() *Look { return c.look }
+
+// Environment tells whether the database is the one it is taken for.
+func (c *Collector) Environment() *Environment { return c.environment }
+
+// Adopt confirms, for an operator, that this database is to be collected on
+// from here: after a restore, once the look is complete; or in another
+// environment. Refusals are [ErrNothingToAdopt], [ErrNotLookedAt] and
+// [ErrAccountUnknown].
+func (c *Collector) Adopt(ctx context.Context, by, reason string) (Standing, error) {
+	defer c.Wake()
+	return c.environment.adopt(ctx, by, reason, func(epoch int64) bool { return c.look.looked.Load() == epoch })
+}
 
 // Stats is what a collector has done since it started.
 type Stats struct {
@@ -127,17 +144,14 @@ func (c *Collector) Run(ctx context.Context, grace time.Duration) error {
 		defer close(bookDone)
 		c.book.run(work)
 	}()
-	if !c.untilLooked(ctx) {
-		cut()
-		<-bookDone
-		return nil
-	}
 	var background sync.WaitGroup
+	background.Go(func() { c.environment.watch(ctx) })
 	background.Go(func() { c.look.follow(ctx) })
+	background.Go(func() { c.readAgain(ctx) })
 
 	var flights sync.WaitGroup
 	free := make(chan struct{}, 1)
-	for ctx.Err() == nil {
+	for c.untilOpen(ctx) {
 		room := c.pace.room() - int(c.inFlight.Load())
 		if room < 1 || room < c.pace.room()/4 && c.inFlight.Load() > 0 {
 			select {
@@ -147,6 +161,10 @@ func (c *Collector) Run(ctx context.Context, grace time.Duration) error {
 			continue
 		}
 		jobs, more, err := c.claim(ctx, min(room, claimMost))
+		if errors.Is(err, errNotOurs) {
+			c.environment.doubt()
+			continue
+		}
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("claim failed; trying again", "error", err)
 			pause(ctx, jitter(c.config.Poll))
@@ -196,20 +214,62 @@ func (c *Collector) Run(ctx context.Context, grace time.Duration) error {
 	return nil
 }
 
-// untilLooked completes the first look, however long that takes. It reports
-// false if ctx ended first.
-func (c *Collector) untilLooked(ctx context.Context) bool {
-	for wait := 200 * time.Millisecond; ctx.Err() == nil; wait = min(2*wait, 30*time.Second) {
-		err := c.look.complete(ctx)
-		if err == nil {
+// untilOpen waits until nothing stands against collecting: the database is the
+// one it is taken for, and the look is complete. It reports false if ctx ended
+// first.
+func (c *Collector) untilOpen(ctx context.Context) bool {
+	for wait := 200 * time.Millisecond; ctx.Err() == nil; {
+		if s := c.environment.Standing(); s.Fits && c.look.completed.Load() == s.epoch {
 			return true
 		}
-		if ctx.Err() == nil {
+		err := c.openUp(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, errNotAdopted) || !errors.Is(err, errAway):
+			pause(ctx, jitter(c.config.Poll))
+		default:
 			c.log.Warn("the look at what Stripe holds is not complete; nothing is created before it is", "error", err)
+			pause(ctx, jitter(wait))
+			wait = min(2*wait, 30*time.Second)
 		}
-		pause(ctx, jitter(wait))
 	}
 	return false
+}
+
+// Why collection is not open.
+var (
+	errNotAdopted = errors.New("the database is not adopted")
+	errAway       = errors.New("Stripe was not read")
+)
+
+// openUp does what is missing until bills may be collected.
+func (c *Collector) openUp(ctx context.Context) error {
+	s, err := c.environment.check(ctx)
+	if errors.Is(err, errNoAccount) {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
+	if err != nil {
+		return err
+	}
+	if s.epoch != c.look.epoch {
+		// Another database than before, or the first: claims of this process from
+		// before count for nothing on it.
+		c.epoch.Store(drawEpoch())
+		c.look.begin(s.epoch)
+	}
+	switch {
+	case s.Elsewhere:
+		return errNotAdopted
+	case !s.Fits:
+		if err := c.look.ahead(ctx); err != nil {
+			return fmt.Errorf("%w: %w", errAway, err)
+		}
+		return errNotAdopted
+	}
+	if err := c.look.complete(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
+	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -188,9 +188,9 @@ func TestStored500(t *testing.T) {
 	})
 }
 
-// TestKeyOlderThanItsLife is a charge whose answer was lost, found after
+// TestC004_KeyOlderThanItsLife is a charge whose answer was lost, found after
 // Stripe has forgotten the key: by a read, without a single POST.
-func TestKeyOlderThanItsLife(t *testing.T) {
+func TestC004_KeyOlderThanItsLife(t *testing.T) {
 	r := newRig(t)
 	if _, err := r.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.CommitThenDrop, Times: -1}); err != nil {
 		t.Fatal(err)

@@ -41,8 +41,20 @@
 //	confirm answered by a 500                  unknown, quiet for a day         reads until then; a success is found, else confirmed again
 //	settled while the intent is open           closing                          cancelled at Stripe first, then settled; or paid, if it was
 //	the log lost what Stripe has               a look is due                    what succeeded is adopted before anything is created
+//	COMMIT's answer lost                       it is there, or it is not        read again by its key, or by the row
+//	the database goes back in time             the newest fact seen is missing  paused; a look anew; what Stripe has becomes facts; adopted
+//	declined, and executed a day later         declined, read_again_at          read again after 24 hours; the success is recorded
 //
-// Each row has a test in crash_test.go.
+// The tests are in crash_test.go, resolve_test.go (one for each arm that
+// decides an unknown), commit_test.go and environment_test.go.
+//
+// # Which database is this?
+//
+// A guard that lives in the database goes back in time with it. So a collector
+// knows its database by what no backup brings along, and by the newest fact it
+// has seen, and asks for both in the transaction of every claim: see
+// [Environment]. Claims carry an epoch that each process draws by chance, so
+// that a fence counted twice, before and after a restore, is two fences.
 //
 // Business time and lease time are two clocks: see [Clock].
 //

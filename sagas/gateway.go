@@ -129,4 +129,6 @@ type Found struct {
 	Period           string // marker
 	BillingKey       string // marker
 	Created          time.Time
+	// CancellationReason is why an intent was cancelled, in Stripe's word.
+	CancellationReason string
 }

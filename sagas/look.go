@@ -17,19 +17,36 @@ import (
 // charge that another road made, an intent that a lost transaction had
 // created, everything that a restored database has forgotten.
 //
-// A start sweeps both lists, payment intents and charges, from what was last
+// A start sweeps both lists, charges and payment intents, from what was last
 // committed less an hour; the first start from LookSince, default everything.
 // While the collector creates, the look goes on by cursor, one read about
 // every hundred creates and at least once a minute. Progress is kept in
 // Stripe's own time, so that a restore takes it back too.
+//
+// On a database that has gone back, or that lies elsewhere than it did, a look
+// is taken anew before an operator adopts it. It rebuilds facts and changes
+// nothing at Stripe: what it would cancel, and how far it has read, it keeps
+// until the adoption.
 type Look struct {
 	c         *Collector
-	completed atomic.Bool
+	completed atomic.Int64 // the database's epoch for which it is complete; 0: none
+	looked    atomic.Int64 // … for which both lists were swept
 	creates   atomic.Int64 // since the last read
-	total     atomic.Int64
 	commits   atomic.Int64
 	adopted   atomic.Int64
+	spent     atomic.Int64 // nanoseconds
 	ask       chan struct{}
+
+	// Of the look that Run is taking.
+	epoch   int64
+	orphans []marked // open intents that their bills do not use, to be cancelled
+	swept   []sweep
+}
+
+// sweep is a list that was read to its end.
+type sweep struct {
+	resource string
+	from, to progress
 }
 
 // Limits of the look.
@@ -40,19 +57,30 @@ const (
 	lookEvery   = time.Minute
 )
 
-var lookResources = [...]string{"payment_intents", "charges"}
+// lookResources are the lists in the order of a sweep: what has succeeded is
+// known before an open intent is adopted.
+var lookResources = [...]string{"charges", "payment_intents"}
 
 func newLook(c *Collector) *Look { return &Look{c: c, ask: make(chan struct{}, 1)} }
 
-// Completed reports whether the start's sweep is complete.
-func (l *Look) Completed() bool { return l.completed.Load() }
+// Completed reports whether nothing that Stripe holds stands against creating.
+func (l *Look) Completed() bool { return l.completed.Load() != 0 }
 
 // Adopted counts the objects at Stripe that the log did not know of.
 func (l *Look) Adopted() int64 { return l.adopted.Load() }
 
+// Spent is how long the look has been reading and comparing.
+func (l *Look) Spent() time.Duration { return time.Duration(l.spent.Load()) }
+
+// timed adds what f takes to Spent.
+func (l *Look) timed(f func() error) error {
+	began := time.Now()
+	defer func() { l.spent.Add(int64(time.Since(began))) }()
+	return f()
+}
+
 // created counts a create; enough of them ask for the next read.
 func (l *Look) created() {
-	l.total.Add(1)
 	if l.creates.Add(1) >= lookCreates {
 		select {
 		case l.ask <- struct{}{}:
@@ -61,19 +89,65 @@ func (l *Look) created() {
 	}
 }
 
-// complete sweeps both lists to their ends.
-func (l *Look) complete(ctx context.Context) error {
+// begin forgets the look that was taken for another epoch.
+func (l *Look) begin(epoch int64) {
+	l.completed.Store(0)
+	l.looked.Store(0)
+	l.epoch, l.orphans, l.swept = epoch, nil, nil
+}
+
+// ahead sweeps both lists to their ends, once, and only reads.
+func (l *Look) ahead(ctx context.Context) error {
+	if l.looked.Load() == l.epoch {
+		return nil
+	}
 	began := time.Now()
-	var seen int
+	l.orphans, l.swept = nil, nil
+	seen := 0
+	err := l.timed(func() error {
+		for _, resource := range lookResources {
+			n, err := l.sweep(ctx, resource)
+			if err != nil {
+				return fmt.Errorf("look at %s: %w", resource, err)
+			}
+			seen += n
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.looked.Store(l.epoch)
+	l.c.log.Info("both lists are swept", "objects", seen, "adopted", l.adopted.Load(), "orphans", len(l.orphans), "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// complete sweeps both lists if that is still to be done, cancels what no bill
+// uses, and reads on to where the lists end by now. An intent that Stripe is
+// still processing keeps the look open.
+func (l *Look) complete(ctx context.Context) error {
+	if err := l.ahead(ctx); err != nil {
+		return err
+	}
+	for len(l.orphans) > 0 {
+		if err := l.cancelOrphan(ctx, l.orphans[0]); err != nil {
+			return err
+		}
+		l.orphans = l.orphans[1:]
+	}
+	for _, s := range l.swept {
+		if _, err := l.commit(ctx, s.resource, s.from, s.to); err != nil {
+			return err
+		}
+	}
+	l.swept = nil
 	for _, resource := range lookResources {
-		n, err := l.sweep(ctx, resource)
-		if err != nil {
+		if err := l.goOn(ctx, resource); err != nil {
 			return fmt.Errorf("look at %s: %w", resource, err)
 		}
-		seen += n
 	}
-	l.completed.Store(true)
-	l.c.log.Info("look complete", "objects", seen, "adopted", l.adopted.Load(), "took", time.Since(began).Round(time.Millisecond))
+	l.completed.Store(l.epoch)
+	l.c.log.Info("look complete", "adopted", l.adopted.Load())
 	return nil
 }
 
@@ -88,11 +162,12 @@ func (l *Look) follow(ctx context.Context) {
 		case <-l.ask:
 		case <-tick.C:
 		}
-		if l.creates.Swap(0) == 0 {
+		if !l.Completed() || l.creates.Swap(0) == 0 {
 			continue
 		}
 		for _, resource := range lookResources {
-			if err := l.goOn(ctx, resource); err != nil && ctx.Err() == nil {
+			err := l.timed(func() error { return l.goOn(ctx, resource) })
+			if err != nil && ctx.Err() == nil {
 				l.creates.Add(1) // so that the next tick tries again
 				l.c.log.Warn("the look could not go on; trying again", "resource", resource, "error", err)
 			}
@@ -115,8 +190,8 @@ func (l *Look) progress(ctx context.Context, resource string) (p progress, err e
 }
 
 // sweep reads a list from its newest object down to where the last sweep
-// stood, less an hour, and adopts what it finds. What is newer than the sweep's
-// first page is left to the next read by cursor.
+// stood, less an hour, and takes over what it finds. What is newer than the
+// sweep's first page is left to the next read by cursor.
 func (l *Look) sweep(ctx context.Context, resource string) (seen int, err error) {
 	at, err := l.progress(ctx, resource)
 	if err != nil {
@@ -128,12 +203,27 @@ func (l *Look) sweep(ctx context.Context, resource string) (seen int, err error)
 	}
 	listing := Listing{Resource: resource, Since: since, PageSize: lookPage}
 	var newest progress
+	var open []marked
 	for {
 		page, err := l.page(ctx, listing)
 		if err != nil {
 			return seen, err
 		}
-		if err := l.adopt(ctx, page.Found, false); err != nil {
+		news, err := l.news(ctx, page.Found)
+		if err != nil {
+			return seen, err
+		}
+		// Successes at once. Which open intent of a bill is the oldest is known
+		// only at the list's end.
+		decided := news[:0]
+		for _, m := range news {
+			if m.open() {
+				open = append(open, m)
+			} else {
+				decided = append(decided, m)
+			}
+		}
+		if err := l.takeAll(ctx, decided); err != nil {
 			return seen, err
 		}
 		seen += len(page.Found)
@@ -145,23 +235,40 @@ func (l *Look) sweep(ctx context.Context, resource string) (seen int, err error)
 		}
 		listing.After = page.Found[len(page.Found)-1].ID
 	}
-	if newest.cursor == "" {
-		return seen, nil // an empty list says nothing about how far it was read
+	for n := len(open); n > 0; n = len(open) { // the oldest first
+		last := max(0, n-lookPage)
+		if err := l.takeAll(ctx, open[last:]); err != nil {
+			return seen, err
+		}
+		open = open[:last]
 	}
-	return seen, l.commit(ctx, resource, newest)
+	if newest.cursor != "" { // an empty list says nothing about how far it was read
+		l.swept = append(l.swept, sweep{resource, at, newest})
+	}
+	return seen, nil
 }
 
-// goOn reads what is newer than the cursor.
+// takeAll takes over a part of what a sweep found, and keeps the orphans.
+func (l *Look) takeAll(ctx context.Context, news []marked) error {
+	if len(news) == 0 {
+		return nil
+	}
+	orphans, err := l.take(ctx, news)
+	l.orphans = append(l.orphans, orphans...)
+	return err
+}
+
+// goOn reads what is newer than the cursor. Rows under a live claim are left to
+// their workers.
 func (l *Look) goOn(ctx context.Context, resource string) error {
-	at, err := l.progress(ctx, resource)
-	if err != nil {
-		return fmt.Errorf("read its progress: %w", err)
-	}
-	if at.cursor == "" {
-		_, err := l.sweep(ctx, resource)
-		return err
-	}
 	for {
+		at, err := l.progress(ctx, resource)
+		if err != nil {
+			return fmt.Errorf("read its progress: %w", err)
+		}
+		if at.cursor == "" {
+			return l.goOnFromNothing(ctx, resource, at)
+		}
 		page, err := l.page(ctx, Listing{Resource: resource, Before: at.cursor, PageSize: lookPage})
 		if err != nil {
 			return err
@@ -169,17 +276,64 @@ func (l *Look) goOn(ctx context.Context, resource string) error {
 		if len(page.Found) == 0 {
 			return nil
 		}
-		if err := l.adopt(ctx, page.Found, true); err != nil {
+		if err := l.takeOngoing(ctx, page.Found); err != nil {
 			return err
 		}
-		at = progress{&page.Found[0].Created, page.Found[0].ID}
-		if err := l.commit(ctx, resource, at); err != nil {
+		ours, err := l.commit(ctx, resource, at, progress{&page.Found[0].Created, page.Found[0].ID})
+		if err != nil {
 			return err
 		}
-		if !page.More {
+		if ours && !page.More {
 			return nil
 		}
 	}
+}
+
+// goOnFromNothing reads a list that was empty when it was swept.
+func (l *Look) goOnFromNothing(ctx context.Context, resource string, at progress) error {
+	listing := Listing{Resource: resource, Since: l.c.config.LookSince, PageSize: lookPage}
+	var newest progress
+	for {
+		page, err := l.page(ctx, listing)
+		if err != nil {
+			return err
+		}
+		if err := l.takeOngoing(ctx, page.Found); err != nil {
+			return err
+		}
+		if newest.cursor == "" && len(page.Found) > 0 {
+			newest = progress{&page.Found[0].Created, page.Found[0].ID}
+		}
+		if !page.More || len(page.Found) == 0 {
+			break
+		}
+		listing.After = page.Found[len(page.Found)-1].ID
+	}
+	if newest.cursor == "" {
+		return nil
+	}
+	_, err := l.commit(ctx, resource, at, newest)
+	return err
+}
+
+func (l *Look) takeOngoing(ctx context.Context, page []Found) error {
+	news, err := l.news(ctx, page)
+	if err != nil || len(news) == 0 {
+		return err
+	}
+	if news, err = l.unclaimed(ctx, news); err != nil || len(news) == 0 {
+		return err
+	}
+	orphans, err := l.take(ctx, news)
+	if err != nil {
+		return err
+	}
+	for _, o := range orphans {
+		if err := l.cancelOrphan(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Look) page(ctx context.Context, listing Listing) (Page, error) {
@@ -189,17 +343,18 @@ func (l *Look) page(ctx context.Context, listing Listing) (Page, error) {
 	return l.c.gateway.List(ctx, listing)
 }
 
-// commit keeps the progress; it never goes back by itself.
-func (l *Look) commit(ctx context.Context, resource string, p progress) error {
-	_, err := l.c.pool.Exec(ctx, `
+// commit keeps the progress if it is still where it was read: another replica
+// may have gone on, and a restored database knows of neither.
+func (l *Look) commit(ctx context.Context, resource string, from, to progress) (ours bool, err error) {
+	tag, err := l.c.pool.Exec(ctx, `
 		INSERT INTO looks (resource, swept_through, cursor) VALUES ($1, $2, $3)
 		ON CONFLICT (resource) DO UPDATE SET swept_through = excluded.swept_through, cursor = excluded.cursor, updated_at = clock_timestamp()
-		WHERE looks.swept_through IS NULL OR looks.swept_through <= excluded.swept_through`, resource, p.through, p.cursor)
+		WHERE coalesce(looks.cursor, '') = $4`, resource, to.through, to.cursor, from.cursor)
 	if err != nil {
-		return fmt.Errorf("commit the progress of the look: %w", err)
+		return false, fmt.Errorf("commit the progress of the look: %w", err)
 	}
 	l.commits.Add(1)
-	return nil
+	return tag.RowsAffected() == 1, nil
 }
 
 // marked is an object at Stripe whose markers name a bill of ours.
@@ -208,26 +363,34 @@ type marked struct {
 	bill bill
 }
 
-// adopt compares a page with the log and takes over what the log does not
-// know. Ongoing: rows under a live claim are left to their workers.
-func (l *Look) adopt(ctx context.Context, page []Found, ongoing bool) error {
+// open reports whether the object is an intent that has taken nothing and
+// still may.
+func (m marked) open() bool { return !m.Succeeded && m.Status != "canceled" }
+
+// news is what of a page is ours and unknown to the log.
+func (l *Look) news(ctx context.Context, page []Found) ([]marked, error) {
 	var found []marked
-	var ids []domain.CustomerID
 	for _, f := range page {
 		customer, err1 := domain.ParseCustomerID(f.CustomerID)
 		period, err2 := domain.ParsePeriod(f.Period)
 		if err1 != nil || err2 != nil || f.BillingKey != string(domain.ChargeKey(customer, period, 1)) {
 			continue // not ours: somebody else's use of the account
 		}
-		found = append(found, marked{f, bill{customer, period}})
-		ids = append(ids, customer)
+		if m := (marked{f, bill{customer, period}}); m.tells() {
+			found = append(found, m)
+		}
 	}
-	if len(found) == 0 {
-		return nil
+	found, err := l.unrecorded(ctx, found)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	ids := make([]domain.CustomerID, len(found))
+	for i, m := range found {
+		ids[i] = m.bill.customer
 	}
 	customers, broken, err := l.c.d.Customers(ctx, l.c.pool, ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for id, err := range broken { // nothing is created for them either, until their facts can be read
 		l.c.log.Error("the look passes over a customer whose facts cannot be read; restart after the repair", "customer", id, "error", err)
@@ -242,24 +405,51 @@ func (l *Look) adopt(ctx context.Context, page []Found, ongoing bool) error {
 			news = append(news, m)
 		}
 	}
-	if len(news) == 0 {
-		return nil
+	return news, nil
+}
+
+// tells reports whether the object may have anything to say: an intent that
+// can take nothing, or a charge that has, says nothing about its bill.
+func (m marked) tells() bool {
+	return m.Succeeded || m.closed() || m.IntentID != "" && m.ID == m.IntentID && m.Status != "canceled"
+}
+
+// unrecorded leaves out what the pre-flight rows show as known: nearly
+// everything, and at a fraction of what reading the facts of all these
+// customers costs. What a row says, the log said in the same transaction.
+func (l *Look) unrecorded(ctx context.Context, found []marked) ([]marked, error) {
+	if len(found) == 0 {
+		return nil, nil
 	}
-	if ongoing {
-		if news, err = l.unclaimed(ctx, news); err != nil || len(news) == 0 {
-			return err
-		}
+	customers, periods := make([]string, len(found)), make([]string, len(found))
+	for i, m := range found {
+		customers[i], periods[i] = string(m.bill.customer), m.bill.period.String()
 	}
-	orphans, err := l.take(ctx, news)
+	rows, err := l.c.pool.Query(ctx, `
+		SELECT customer_id, billing_period, coalesce(intent_id, ''), CASE WHEN state = 'succeeded' THEN coalesce(outcome->>'charge_id', '') ELSE '' END
+		FROM billing_records WHERE (customer_id, billing_period) IN (SELECT * FROM unnest($1::text[], $2::text[]))`, customers, periods)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("read the rows of what was found: %w", err)
 	}
-	for _, o := range orphans {
-		if err := l.cancelOrphan(ctx, o); err != nil {
-			return err
+	type recorded struct{ intent, charge string }
+	known := make(map[[2]string]recorded, len(found))
+	var customer, period string
+	var k recorded
+	if _, err := pgx.ForEachRow(rows, []any{&customer, &period, &k.intent, &k.charge}, func() error {
+		known[[2]string{customer, period}] = k
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the rows of what was found: %w", err)
+	}
+	rest := found[:0]
+	for i, m := range found {
+		k := known[[2]string{customers[i], periods[i]}]
+		if m.Succeeded && m.ChargeID != "" && m.ChargeID == k.charge || m.open() && m.IntentID == k.intent {
+			continue
 		}
+		rest = append(rest, m)
 	}
-	return nil
+	return rest, nil
 }
 
 // unknownTo reports whether the object says something that the bill's facts do
@@ -268,10 +458,18 @@ func (m marked) unknownTo(b domain.Bill) bool {
 	switch {
 	case m.Succeeded:
 		return b.Status != domain.BillPaid || m.ChargeID != "" && b.ChargeID != m.ChargeID
-	case m.IntentID == "" || m.ID != m.IntentID || m.Status == "canceled":
-		return false // a failed charge, or an intent that can take nothing
+	case m.IntentID == "" || m.ID != m.IntentID:
+		return false // a failed charge
+	case m.Status == "canceled":
+		return m.closed() && b.MayBeSettled()
 	}
 	return b.IntentID != m.IntentID
+}
+
+// closed reports whether the intent was cancelled because its bill was being
+// closed, and not as a duplicate.
+func (m marked) closed() bool {
+	return m.Status == "canceled" && m.CancellationReason == cancelClosing
 }
 
 // unclaimed leaves out bills that a worker holds at this moment.
@@ -352,7 +550,7 @@ func (l *Look) takeIn(ctx context.Context, tx pgx.Tx, news []marked) (orphans []
 			if m.Succeeded != succeeded || !m.unknownTo(b) {
 				continue
 			}
-			if !succeeded && (b.IntentID != "" || b.Status.Final()) {
+			if m.open() && (b.IntentID != "" || b.Status.Final()) {
 				orphans = append(orphans, m)
 				continue
 			}
@@ -371,9 +569,12 @@ func (l *Look) takeIn(ctx context.Context, tx pgx.Tx, news []marked) (orphans []
 				continue
 			}
 			b, _ = unit.Customer(m.bill.customer).Bill(m.bill.period)
-			if m.Succeeded {
+			switch {
+			case m.closed():
+				r.state, r.lease, r.backoff = stateOf(b.Status), 0, 0
+			case m.Succeeded:
 				settle(r, b, domain.Outcome{Class: domain.Paid, ChargeID: m.ChargeID, IntentID: m.IntentID, Money: m.Amount, Source: domain.SourceLook})
-			} else {
+			default:
 				charge := m.ChargeID
 				r.intentID, r.intentNo, r.latestCharge = b.IntentID, b.IntentNo, &charge
 				r.state, r.lease, r.backoff = stateOf(b.Status), 0, 0
@@ -385,6 +586,9 @@ func (l *Look) takeIn(ctx context.Context, tx pgx.Tx, news []marked) (orphans []
 }
 
 func (m marked) request(b domain.Bill) commands.Request {
+	if m.closed() {
+		return commands.Of(commands.SuspectSettlement{CustomerID: m.bill.customer, BillingPeriod: m.bill.period, IntentID: m.IntentID})
+	}
 	if m.Succeeded {
 		return commands.Of(commands.NewRecordChargeOutcome(m.bill.customer, m.bill.period, max(b.Attempt, 1), b.Start, domain.Outcome{
 			Class: domain.Paid, ChargeID: m.ChargeID, IntentID: m.IntentID, Money: m.Amount, Source: domain.SourceLook, Recovered: b.Attempt == 0,
@@ -395,11 +599,22 @@ func (m marked) request(b domain.Bill) commands.Request {
 }
 
 // cancelOrphan cancels an open intent of a bill that has another committed, or
-// has ended. A success that it meets is recorded.
+// has ended. A success that it meets is recorded. The intent is read first: a
+// cancel that is refused while Stripe processes it would be refused under its
+// key for good.
 func (l *Look) cancelOrphan(ctx context.Context, m marked) error {
 	o := Order{CustomerID: m.bill.customer, Period: m.bill.period, Attempt: 1, Amount: m.Amount, StripeCustomerID: m.StripeCustomerID,
 		IntentNo: 1, IntentID: m.IntentID, LatestCharge: m.ChargeID}
-	f := cancelOrFind(ctx, l.c.gateway, o, "duplicate")
+	f := l.c.gateway.Find(ctx, o)
+	switch f.State {
+	case IntentUnchanged, IntentAction:
+		f = cancelOrFind(ctx, l.c.gateway, o, cancelDuplicate)
+	case IntentDecided:
+		if f.Outcome.Class == domain.Declined {
+			f = cancelOrFind(ctx, l.c.gateway, o, cancelDuplicate)
+		}
+	case IntentProcessing, IntentCancelled, IntentMissing, IntentUnreachable:
+	}
 	switch {
 	case f.State == IntentCancelled:
 		l.c.log.Info("cancelled an intent that its bill does not use", "customer", m.bill.customer, "period", m.bill.period, "intent", m.IntentID)
@@ -413,6 +628,12 @@ func (l *Look) cancelOrphan(ctx context.Context, m marked) error {
 	}
 	return fmt.Errorf("cancel %s, which its bill does not use: %s", m.IntentID, f.State)
 }
+
+// Reasons of a cancel, as Stripe keeps them.
+const (
+	cancelDuplicate = "duplicate"
+	cancelClosing   = "requested_by_customer"
+)
 
 func distinct(records []*record) []*record {
 	seen := map[*record]bool{}

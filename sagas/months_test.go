@@ -100,10 +100,10 @@ func TestThreeReplicas(t *testing.T) {
 	}
 }
 
-// TestLostTokens deletes the tokens of saga and pre-flight after three months,
+// TestC006_LostTokens deletes the tokens of saga and pre-flight after three months,
 // when Stripe has forgotten the keys: the log is read again, and nothing old
 // is called.
-func TestLostTokens(t *testing.T) {
+func TestC006_LostTokens(t *testing.T) {
 	r := newRig(t)
 	s := r.start(options{})
 	ids := customers(10)
@@ -188,9 +188,9 @@ func TestDueWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestAmountIsFrozen changes the price while an answer is lost: the retry
+// TestC042_AmountIsFrozen changes the price while an answer is lost: the retry
 // carries the amount it began with, and the next period has the new one.
-func TestAmountIsFrozen(t *testing.T) {
+func TestC042_AmountIsFrozen(t *testing.T) {
 	r := newRig(t)
 	if _, err := r.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.DropBeforeCommit}); err != nil {
 		t.Fatal(err)
@@ -215,9 +215,9 @@ func TestAmountIsFrozen(t *testing.T) {
 	}
 }
 
-// TestLookAdopts plants what the log does not know at Stripe: charges and open
+// TestC039_LookAdopts plants what the log does not know at Stripe: charges and open
 // intents with our markers. Nothing is created over them.
-func TestLookAdopts(t *testing.T) {
+func TestC039_LookAdopts(t *testing.T) {
 	r := newRig(t)
 	marks := func(id domain.CustomerID) map[string]string {
 		return map[string]string{"customer_id": string(id), "billing_period": november.String(), "billing_key": string(domain.ChargeKey(id, november, 1))}
@@ -254,9 +254,9 @@ func TestLookAdopts(t *testing.T) {
 	}
 }
 
-// TestRateLimitIsNotADecline answers a third of the POSTs with 429 of both
+// TestC063_RateLimitIsNotADecline answers a third of the POSTs with 429 of both
 // kinds: every bill is charged, none counts as declined.
-func TestRateLimitIsNotADecline(t *testing.T) {
+func TestC063_RateLimitIsNotADecline(t *testing.T) {
 	r := newRig(t)
 	if _, err := r.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST"}, Seed: 7, Rate: 0.3, Kinds: []sim.Kind{sim.RateLimit429, sim.LockTimeout429}}); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ func Preflight(wake func()) tracking.Processor {
 		Events: []string{
 			domain.ChargeRequested{}.EventName(), domain.CustomerBilled{}.EventName(), domain.SubscriptionResumed{}.EventName(),
 			domain.BillClosing{}.EventName(), domain.BillSettled{}.EventName(), domain.BillWrittenOff{}.EventName(), domain.ChargeVoided{}.EventName(),
+			domain.ChargeReleased{}.EventName(),
 		},
 		PageSize: preflightPage, Partitions: eventstore.Partitions, Pace: sagaPace,
 		Handler:     tracking.HandlerFunc(preflight),
@@ -38,6 +39,7 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 	var first, later []eventstore.Recorded
 	var paid, void, closing []ending
 	var resumed []string
+	writes := &pgx.Batch{}
 	for _, r := range p.Events {
 		switch e := r.Event.(type) {
 		case domain.ChargeRequested:
@@ -56,6 +58,9 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 			void = append(void, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.BillClosing:
 			closing = append(closing, ending{e.CustomerID, e.BillingPeriod, r.Position})
+		case domain.ChargeReleased:
+			writes.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
+				WHERE customer_id = $1 AND billing_period = $2 AND state = 'waiting'`, string(e.CustomerID), e.BillingPeriod.String())
 		case domain.SubscriptionResumed:
 			resumed = append(resumed, string(e.CustomerID))
 		}
@@ -66,7 +71,6 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 	if err := advance(ctx, p.Tx, later); err != nil {
 		return err
 	}
-	writes := &pgx.Batch{}
 	end(writes, stateClosing, `'succeeded', 'void', 'closing', 'sending'`, closing)
 	end(writes, stateVoid, `'succeeded', 'void'`, void)
 	end(writes, stateSucceeded, `'succeeded'`, paid)

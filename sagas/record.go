@@ -189,13 +189,15 @@ func saveRecords(ctx context.Context, q eventstore.Querier, records []*record) e
 			first_sent_at = u.first_sent, last_sent_at = u.last_sent, last_sent_wall = u.wall, quiet_seconds = u.quiet, tries = u.tries,
 			lease_until = CASE WHEN u.lease > 0 THEN clock_timestamp() + u.lease * interval '1 microsecond' END,
 			next_try_at = CASE WHEN u.parked THEN 'infinity' WHEN u.backoff > 0 THEN clock_timestamp() + u.backoff * interval '1 microsecond' END,
+			read_again_at = CASE WHEN u.state <> 'declined' THEN NULL WHEN r.state = 'declined' THEN r.read_again_at
+				ELSE coalesce(u.last_sent, clock_timestamp()) + $21 * interval '1 second' END,
 			outcome = nullif(u.outcome, 'null')::json, updated_at = clock_timestamp()
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::int[], $9::int[], $10::bigint[], $11::bigint[],
 			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::int[], $16::int[], $17::bigint[], $18::bigint[], $19::bool[], $20::text[])
 			AS u(customer, period, state, start, intent, number, charge, create_again, again, fence, epoch, first_sent, last_sent, wall, quiet, tries, lease, backoff, parked, outcome)
 		WHERE r.customer_id = u.customer AND r.billing_period = u.period`,
 		customers, periods, states, starts, intents, numbers, charges, creates, agains, fences, epochs,
-		firsts, lasts, walls, quiets, tries, leases, backoffs, parked, outcomes)
+		firsts, lasts, walls, quiets, tries, leases, backoffs, parked, outcomes, readAgainAfter.Seconds())
 	if err != nil {
 		return fmt.Errorf("save %d billing records: %w", n, err)
 	}

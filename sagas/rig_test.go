@@ -27,7 +27,7 @@ import (
 // rig is a world: a database, a stand-in for Stripe, and as many services as a
 // test wants, alive and dead.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	pool   *pgxpool.Pool
 	stripe *sim.Server
 	log    *slog.Logger
@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	return rigOn(t, pgtest.Pool(t))
 }
 
-func rigOn(t *testing.T, pool *pgxpool.Pool) *rig {
+func rigOn(t testing.TB, pool *pgxpool.Pool) *rig {
 	t.Helper()
 	stripe, err := sim.Start(sim.Options{Clock: time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)})
 	if err != nil {
@@ -81,6 +81,11 @@ type options struct {
 	lease       time.Duration
 	concurrency int
 	noCollector bool
+
+	noProcessors bool // it only takes commands
+
+	environment string
+	account     func(context.Context) (string, error)
 }
 
 // start brings a replica up. Stop, or the end of the test, takes it down in
@@ -112,6 +117,7 @@ func (r *rig) start(o options) *service {
 	clock := sagas.ControlClock(r.stripe.ControlURL + "/control/clock")
 	collector, err := sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: o.concurrency, Timeout: o.timeout, Lease: o.lease, Poll: 50 * time.Millisecond, Actor: "collector",
+		Environment: o.environment, Account: o.account,
 	}, d, gateway, clock, r.log)
 	if err != nil {
 		r.t.Fatalf("make the collector: %v", err)
@@ -123,6 +129,14 @@ func (r *rig) start(o options) *service {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
+	if o.noProcessors {
+		s.stop = sync.OnceFunc(func() {
+			cancel()
+			store.Close()
+		})
+		r.t.Cleanup(s.stop)
+		return s
+	}
 	parts.Go(func() {
 		if err := s.runtime.Run(ctx, sagas.Billing.Processor(d), sagas.Preflight(collector.Wake), sagas.Schedule(d)); err != nil {
 			r.t.Errorf("processors: %v", err)

@@ -8,8 +8,10 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -44,6 +46,7 @@ type App struct {
 	listener  net.Listener
 
 	processors []tracking.Processor
+	connected  atomic.Pointer[func()] // called for every new connection to the database
 }
 
 // database is the embedded server's.
@@ -76,6 +79,8 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 
 	a.store = eventstore.New(a.pool, eventstore.NewCodec(domain.Events()), log)
 	dispatcher := commands.NewDispatcher(a.store)
+	forget := dispatcher.Forget
+	a.connected.Store(&forget)
 
 	clock := sagas.DatabaseClock(a.pool)
 	if settings.ClockURL != "" {
@@ -91,6 +96,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	a.collector, err = sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: settings.Concurrency, Timeout: settings.StripeTimeout, Lease: settings.Lease,
 		Poll: settings.Poll, Rate: settings.StripeRate, LookSince: settings.LookSince, Actor: "collector",
+		Environment: settings.Environment, Account: accountOf(gateway),
 	}, dispatcher, gateway, clock, log)
 	if err != nil {
 		return nil, err
@@ -113,7 +119,8 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
-		Ready: []api.Check{{Name: "look", Run: func(context.Context) error {
+		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
+		Ready: []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error {
 			if !a.collector.Look().Completed() {
 				return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
 			}
@@ -161,6 +168,14 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 	}
 	config.MaxConns = int32(a.settings.DBPool)
 	config.MaxConnIdleTime = 5 * time.Minute
+	// A new connection may lead to another database than the last one did: a
+	// restored one, which knows less than this process remembers.
+	config.AfterConnect = func(context.Context, *pgx.Conn) error {
+		if forget := a.connected.Load(); forget != nil {
+			(*forget)()
+		}
+		return nil
+	}
 	for name, value := range map[string]string{
 		"application_name":                    "billingd",
 		"idle_in_transaction_session_timeout": "15s",
@@ -238,6 +253,17 @@ func (a *App) Close() {
 	}
 }
 
+// accountOf is how the gateway tells whose account its key belongs to; nil if
+// it cannot.
+func accountOf(gateway any) func(context.Context) (string, error) {
+	if g, ok := gateway.(interface {
+		Account(context.Context) (string, error)
+	}); ok {
+		return g.Account
+	}
+	return nil
+}
+
 // registerMetrics shows what the collector and the log count.
 func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *eventstore.Store) {
 	commits := func(path string, read func() float64) {
@@ -252,6 +278,15 @@ func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *event
 			func() float64 { return float64(c.Stats().Settled) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "bills_in_flight", Help: "Bills that the collector of this process is working on."},
 			func() float64 { return float64(c.Stats().InFlight) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "environment_fits", Help: "1 if the database is the one that it is taken for; 0: nothing is collected."},
+			func() float64 {
+				if c.Environment().Ready() != nil {
+					return 0
+				}
+				return 1
+			}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "look_seconds_total", Help: "How long the look at what Stripe holds has been reading and comparing."},
+			func() float64 { return c.Look().Spent().Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "adopted_total", Help: "Objects at Stripe that the log did not know of and that were adopted."},
 			func() float64 { return float64(c.Look().Adopted()) }),
 	)

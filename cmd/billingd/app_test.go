@@ -171,9 +171,9 @@ func TestIdenticalCommandsOnTwoReplicas(t *testing.T) {
 	}
 }
 
-// TestCallerHangsUp closes the connection while Stripe is slow; the charge is
+// TestC062_CallerHangsUp closes the connection while Stripe is slow; the charge is
 // recorded all the same, and asking again gives it.
-func TestCallerHangsUp(t *testing.T) {
+func TestC062_CallerHangsUp(t *testing.T) {
 	h := newHouse(t)
 	if _, err := h.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.DelayAfterCommit, Delay: 500 * time.Millisecond, Times: -1}); err != nil {
 		t.Fatal(err)
@@ -200,44 +200,6 @@ func TestCallerHangsUp(t *testing.T) {
 		if charges := h.charges(id); len(charges) != 1 || charges[0] != a.Bill.ChargeID {
 			t.Errorf("%s: charges %v, the answer names %s", id, charges, a.Bill.ChargeID)
 		}
-	}
-}
-
-// TestOrderedStopInMidCharge stops a service while Stripe works: with time to
-// spare the charge is recorded before it ends; without, the next service finds
-// it. Both stops are in order, and within the grace time.
-func TestOrderedStopInMidCharge(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		grace time.Duration
-	}{{"enough grace", 10 * time.Second}, {"too little grace", time.Second}} {
-		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t)
-			if _, err := h.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.DelayAfterCommit, Delay: 1500 * time.Millisecond}); err != nil {
-				t.Fatal(err)
-			}
-			r := h.start(func(s *config.Config) { s.Grace = c.grace })
-			r.register("acme")
-			if a, err := r.post(t.Context(), "/v1/commands/charge-billing", chargeBody("acme")); err != nil || a.Status != http.StatusAccepted {
-				t.Fatalf("charge: %+v, %v", a, err)
-			}
-			await(t, "the confirm is at Stripe", func() bool { return len(h.charges("acme")) == 1 })
-			began := time.Now()
-			if err := r.stop(); err != nil {
-				t.Errorf("the stop was not in order: %v", err)
-			}
-			if took := time.Since(began); took > c.grace+2*time.Second {
-				t.Errorf("the stop took %s", took)
-			}
-			next := h.start(nil)
-			a, err := next.post(t.Context(), "/v1/commands/charge-billing?wait=30s", chargeBody("acme"))
-			if err != nil || a.Bill.Status != "paid" {
-				t.Fatalf("after the restart: %+v, %v", a, err)
-			}
-			if charges := h.charges("acme"); len(charges) != 1 || charges[0] != a.Bill.ChargeID {
-				t.Errorf("charges %v, the answer names %s", charges, a.Bill.ChargeID)
-			}
-		})
 	}
 }
 

@@ -22,6 +22,7 @@ type intent struct {
 	Currency       string            `json:"currency"`
 	Customer       ref               `json:"customer"`
 	CaptureMethod  string            `json:"capture_method"`
+	CancelReason   string            `json:"cancellation_reason"`
 	LatestCharge   *charge           `json:"latest_charge"`
 	LastError      *lastError        `json:"last_payment_error"`
 	Metadata       map[string]string `json:"metadata"`

@@ -96,7 +96,7 @@ func foundIntent(in *intent) (sagas.Found, bool) {
 		ID: plain(in.ID), IntentID: plain(in.ID), ChargeID: in.chargeID(), Status: plain(in.Status),
 		Succeeded:        in.Status == statusSucceeded,
 		Amount:           domain.Money{Minor: in.Amount, Currency: domain.Currency(in.Currency)},
-		StripeCustomerID: string(in.Customer),
+		StripeCustomerID: string(in.Customer), CancellationReason: plain(in.CancelReason),
 	}
 	return marked(f, in.Metadata, in.Created)
 }

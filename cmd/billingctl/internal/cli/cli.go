@@ -42,12 +42,12 @@ type commandLine struct {
 	Replay      replayCommand      `cmd:"" help:"Build a read model anew out of the log, while the service runs."`
 	Reconcile   reconcileCommand   `cmd:"" help:"Compare the log, the pre-flight rows and Stripe, and repair what is provable."`
 	Refunds     refundsCommand     `cmd:"" help:"See refunds, and decide about those that are proposed."`
+	Adopt       adoptCommand       `cmd:"" help:"Confirm the service's database after a restore, or a copy in another environment."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the database's schema up to this version."`
 
 	Saga      planned `cmd:"" hidden:"" passthrough:""`
 	VaultKeys planned `cmd:"" hidden:"" passthrough:""`
 	Verify    planned `cmd:"" hidden:"" passthrough:""`
-	Adopt     planned `cmd:"" hidden:"" passthrough:""`
 	Selftest  planned `cmd:"" hidden:"" passthrough:""`
 }
 

@@ -86,7 +86,7 @@ func TestUsage(t *testing.T) {
 		{"reconcile --period 2026-12 --since 2026-12-01", "can't be used together"},
 		{"vault-keys issue", "vault-keys issue is not available in this version"},
 		{"verify", "verify is not available in this version"},
-		{"adopt", "adopt is not available in this version"},
+		{"adopt", "missing flags: --reason=TEXT"},
 		{"selftest", "selftest is not available in this version"},
 		{"events export", "events export is not available in this version"},
 		{"runs close 2026-12", "runs close 2026-12 is not available in this version"},

@@ -39,7 +39,9 @@ type Deps struct {
 	Webhooks Webhooks
 	// Reconciler compares the books; without it, that is not served.
 	Reconciler *sagas.Reconciler
-	Tokens     access.Tokens
+	// Environment is the database's identity; without it, it is not served.
+	Environment Environment
+	Tokens      access.Tokens
 	// Metrics takes the API's metrics and is what /metrics shows.
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -126,6 +128,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerDelivery()
 	s.registerWebhooks(d.Webhooks)
 	s.registerReconciliations(d.Reconciler)
+	s.registerEnvironment(d.Environment)
 	s.registerService(d.Metrics)
 	s.registerPlanned()
 	if err := s.registerDocument(); err != nil {

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// asService makes a test binary be billingd itself, so that a test can send
+// signals to a real one.
+const asService = "BILLINGD_OF_A_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asService) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
