@@ -20,7 +20,7 @@ type RefundOutcome struct {
 	State          RefundState `json:"state"`
 	StripeRefundID string      `json:"stripe_refund_id,omitempty"`
 	ChargeID       string      `json:"charge_id,omitempty"`
-	Money          Money       `json:"money"` // as Stripe states it, if it has the refund
+	Money          Money       `json:"money,omitzero"` // as Stripe states it, if it has the refund
 	Code           string      `json:"code,omitempty"`
 	Reason         string      `json:"reason,omitempty"`
 	Evidence       string      `json:"evidence,omitempty"` // ids, statuses, request ids; never a body or a secret

@@ -2,7 +2,6 @@ package sagas
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -360,32 +359,4 @@ func (w *Refunds) recordOnce(ctx context.Context, j *refundJob, o domain.RefundO
 		return errFenced
 	}
 	return err
-}
-
-// Back-offs of a refund that the bank has not answered.
-const (
-	firstPendingPoll = 30 * time.Second
-	mostPendingPoll  = time.Hour
-)
-
-// settle sets a row to where its refund stands after o was recorded.
-func (r *refundRecord) settle(known domain.Refund, o domain.RefundOutcome) {
-	r.state, r.lease, r.backoff = string(known.State), 0, 0
-	if r.stripeID == "" && known.StripeRefundID != "" {
-		r.stripeID, r.tries = known.StripeRefundID, 0 // from here on it is only read
-	}
-	r.outcome, _ = json.Marshal(o)
-	if o.State == domain.RefundStateRequested && known.State == domain.RefundStateRequested {
-		r.firstSent, r.lastSent, r.lastSentWall = nil, nil, nil // proven: nothing was executed
-	}
-	switch known.State {
-	case domain.RefundStateRequested, domain.RefundStateUnknown:
-		r.backoff = backoffAfter(r.tries)
-		r.tries++
-	case domain.RefundStatePending:
-		r.backoff = jitter(min(firstPendingPoll<<min(r.tries, 10), mostPendingPoll))
-		r.tries++
-	default:
-		r.tries, r.firstSent = 0, nil
-	}
 }

@@ -261,6 +261,21 @@ func freezeRefundOnce(t *testing.T, when, call string) (wrap func(*formRefunder)
 	return func(f *formRefunder) { f.before, f.after = hook("before"), hook("after") }, reached, thaw
 }
 
+func TestRefundsConfig(t *testing.T) {
+	t.Parallel()
+	good := sagas.RefundsConfig{Concurrency: 1, Timeout: time.Second, Lease: 2 * time.Second, Poll: time.Second}
+	for what, change := range map[string]func(*sagas.RefundsConfig){
+		"no hands": func(c *sagas.RefundsConfig) { c.Concurrency = 0 }, "no time-out": func(c *sagas.RefundsConfig) { c.Timeout = 0 },
+		"a lease within the time-out": func(c *sagas.RefundsConfig) { c.Lease = time.Second }, "no poll": func(c *sagas.RefundsConfig) { c.Poll = 0 },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := sagas.NewRefunds(bad, commands.NewDispatcher(nil), nil, nil, nil); err == nil {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+}
+
 func TestRefund(t *testing.T) {
 	r := newRig(t)
 	s := r.paidBill("acme")
