@@ -120,12 +120,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
 		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
-		Ready: []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error {
-			if !a.collector.Look().Completed() {
-				return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
-			}
-			return nil
-		}}},
+		Ready: []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}},
 		Webhooks: hooks, Reconciler: a.reconcile,
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
@@ -144,6 +139,22 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	}
 	log.Info("billingd is up", "address", "http://"+a.listener.Addr().String(), "environment", settings.Environment, "version", version())
 	return a, nil
+}
+
+// mayCallStripe says why no money may be moved from this database now: it is
+// not the one it is taken for, or Stripe may hold what the log does not know.
+func (a *App) mayCallStripe() error {
+	if err := a.collector.Environment().Ready(); err != nil {
+		return err
+	}
+	return a.looked()
+}
+
+func (a *App) looked() error {
+	if !a.collector.Look().Completed() {
+		return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
+	}
+	return nil
 }
 
 // openDatabase gives the address of the database, starting one of our own

@@ -43,6 +43,7 @@ func (a *App) openNews(d *commands.Dispatcher, gateway *stripegateway.Gateway, c
 	}
 	a.refunds, err = sagas.NewRefunds(sagas.RefundsConfig{
 		Concurrency: refundsAtOnce, Timeout: a.settings.StripeTimeout, Lease: a.settings.Lease, Poll: a.settings.Poll, Actor: "refunds",
+		Ready: a.mayCallStripe,
 	}, d, gateway, clock, a.log)
 	if err != nil {
 		return hooks, err
