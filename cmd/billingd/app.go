@@ -120,8 +120,8 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
 		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
-		Ready: []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}},
-		Webhooks: hooks, Reconciler: a.reconcile,
+		Ready:       []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}},
+		Webhooks:    hooks, Reconciler: a.reconcile,
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
 	if err != nil {
