@@ -105,7 +105,7 @@ func TestNewsThatIsNone(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "MARKER") {
 			t.Errorf("%s: the error quotes the payload: %v", name, err)
 		}
-		if c.want != ErrNotAnEvent && n.EventID != "evt_1" {
+		if !errors.Is(c.want, ErrNotAnEvent) && n.EventID != "evt_1" {
 			t.Errorf("%s: the event is not named: %+v", name, n)
 		}
 	}
