@@ -173,3 +173,34 @@ func TestAccount(t *testing.T) {
 		noSecret(t, "error", err.Error())
 	}
 }
+
+// Whatever comes to the endpoint ends in news or in one of the two errors, and
+// says nothing of what it held.
+func FuzzParseNews(f *testing.F) {
+	payloads, err := filepath.Glob("testdata/news/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range payloads {
+		payload, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(payload)
+		f.Add(payload[:len(payload)/2])
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		n, err := ParseNews(payload)
+		switch {
+		case err == nil && (n.EventID == "" || n.Type == "" || n.Created.IsZero()):
+			t.Errorf("half an event: %+v", n)
+		case err != nil && !errors.Is(err, ErrNotAnEvent) && !errors.Is(err, ErrEventObject):
+			t.Errorf("another error: %v", err)
+		case errors.Is(err, ErrNotAnEvent) && n.EventID != "":
+			t.Errorf("no event, and yet %+v", n)
+		}
+		if err != nil && strings.Contains(err.Error(), "MARKER") {
+			t.Errorf("the error quotes the payload: %v", err)
+		}
+	})
+}
