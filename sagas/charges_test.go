@@ -7,6 +7,7 @@ import (
 
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas"
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
@@ -85,6 +86,27 @@ func TestChargesSettledAfterADecline(t *testing.T) {
 	r.awaitState("acme", november, "void")
 	if n := r.count(`SELECT count(*) FROM events WHERE event_type = 'bill.settled.v1'`); n != 1 {
 		t.Errorf("%d settled facts, want 1", n)
+	}
+}
+
+// TestChargesOfACancelledSubscription: the answer is lost and the subscription
+// cancelled meanwhile. Nothing is sent again; once the quiet period is over and no
+// charge is listed, the bill is void.
+func TestChargesOfACancelledSubscription(t *testing.T) {
+	r := newRig(t)
+	r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/charges"}, Kind: sim.DropBeforeCommit})
+	wrap, frozen, thaw := freezeOnce(t, "after", "confirm")
+	s := r.start(options{gateway: func(g sagas.Gateway) sagas.Gateway { return wrap(r.byCharges(g)) }, lease: time.Minute})
+	s.register("pm_card_visa", "acme")
+	s.must(activate("acme"))
+	<-frozen
+	s.must(commands.Of(commands.NewCancelSubscription("acme", domain.CancelNow, "", time.Now(), "op-1")))
+	thaw()
+	r.awaitState("acme", november, "unknown")
+	r.stripe.Advance(20 * time.Minute)
+	r.awaitState("acme", november, "void")
+	if n := r.chargePosts(); n != 1 {
+		t.Errorf("%d charges were sent, want the lost one alone", n)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestNewsThatIsNone(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "MARKER") {
 			t.Errorf("%s: the error quotes the payload: %v", name, err)
 		}
-		if c.want != ErrNotAnEvent && n.EventID != "evt_1" {
+		if !errors.Is(c.want, ErrNotAnEvent) && n.EventID != "evt_1" {
 			t.Errorf("%s: the event is not named: %+v", name, n)
 		}
 	}
@@ -172,4 +172,35 @@ func TestAccount(t *testing.T) {
 		}
 		noSecret(t, "error", err.Error())
 	}
+}
+
+// Whatever comes to the endpoint ends in news or in one of the two errors, and
+// says nothing of what it held.
+func FuzzParseNews(f *testing.F) {
+	payloads, err := filepath.Glob("testdata/news/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range payloads {
+		payload, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(payload)
+		f.Add(payload[:len(payload)/2])
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		n, err := ParseNews(payload)
+		switch {
+		case err == nil && (n.EventID == "" || n.Type == "" || n.Created.IsZero()):
+			t.Errorf("half an event: %+v", n)
+		case err != nil && !errors.Is(err, ErrNotAnEvent) && !errors.Is(err, ErrEventObject):
+			t.Errorf("another error: %v", err)
+		case errors.Is(err, ErrNotAnEvent) && n.EventID != "":
+			t.Errorf("no event, and yet %+v", n)
+		}
+		if err != nil && strings.Contains(err.Error(), "MARKER") {
+			t.Errorf("the error quotes the payload: %v", err)
+		}
+	})
 }

@@ -102,6 +102,7 @@ func refusal(a answer) domain.Outcome {
 			return unknown(a.why, quietStored, a, nil)
 		}
 		return unknown(a.why, quiet, a, nil)
+	case noFault, unreadable: // the status may tell
 	}
 	switch {
 	case a.status == 500:
@@ -239,6 +240,7 @@ func readState(o sagas.Order, in *intent, a answer, source domain.Source) (f sag
 		f.State = sagas.IntentDecided
 	case domain.ActionRequired:
 		f.State = sagas.IntentAction
+	default: // the status tells
 	}
 	if in == nil || in.ID != o.IntentID {
 		if f.State == "" {

@@ -2,7 +2,6 @@ package shapes
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,7 +9,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"path"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,18 +38,26 @@ var stub = sync.OnceValues(func() (*server.StubServer, error) {
 	return server.NewStubServer(fixtures, spec, false, false)
 })
 
-func TestMain(m *testing.M) {
-	// stripe-mock prints every request, and has no way to be told otherwise.
-	out := os.Stdout
+// judgeFor is stripe-mock for one test. It prints every request and cannot be
+// told otherwise, so the standard output is away until the test ends; tests that
+// use it do not run in parallel.
+func judgeFor(t *testing.T) *server.StubServer {
+	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		t.Fatal(err)
 	}
+	out := os.Stdout
 	os.Stdout = null
-	code := m.Run()
-	os.Stdout = out
-	os.Exit(code)
+	t.Cleanup(func() {
+		os.Stdout = out
+		_ = null.Close()
+	})
+	judge, err := stub()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return judge
 }
 
 // rig gives each request to stripe-mock and then to the stand-in.
@@ -65,10 +72,7 @@ type rig struct {
 
 func newRig(t *testing.T, api stripegateway.API) *rig {
 	t.Helper()
-	judge, err := stub()
-	if err != nil {
-		t.Fatal(err)
-	}
+	judge := judgeFor(t)
 	stripe, err := sim.Start(sim.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -111,17 +115,15 @@ func (r *rig) judge(judge *server.StubServer, q *http.Request, body []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen[q.Method+" "+path.Clean(shapeOf(q.URL.Path))]++
+	r.seen[q.Method+" "+shapeOf(q.URL.Path)]++
 }
 
 // shapeOf replaces the ids of a path.
 func shapeOf(p string) string {
 	for _, prefix := range []string{"/v1/payment_intents/", "/v1/refunds/"} {
-		if rest, ok := bytes.CutPrefix([]byte(p), []byte(prefix)); ok {
-			if i := bytes.IndexByte(rest, '/'); i >= 0 {
-				return prefix + "*" + string(rest[i:])
-			}
-			return prefix + "*"
+		if rest, ok := strings.CutPrefix(p, prefix); ok {
+			_, action, _ := strings.Cut(rest, "/")
+			return strings.TrimSuffix(prefix+"*/"+action, "/")
 		}
 	}
 	return p
@@ -217,10 +219,7 @@ func TestShapesOfCharges(t *testing.T) {
 // What is asked of the newsstand. The answers are stripe-mock's own, whose
 // events and account have the shapes of a newer API version than ours.
 func TestShapesOfNews(t *testing.T) {
-	judge, err := stub()
-	if err != nil {
-		t.Fatal(err)
-	}
+	judge := judgeFor(t)
 	r := &rig{t: t, seen: map[string]int{}}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.judge(judge, q, nil)
@@ -247,10 +246,7 @@ func TestShapesOfNews(t *testing.T) {
 
 // The check can fail: a parameter that Stripe does not know is refused.
 func TestShapesCanFail(t *testing.T) {
-	judge, err := stub()
-	if err != nil {
-		t.Fatal(err)
-	}
+	judge := judgeFor(t)
 	for _, form := range []string{"amount=2900&currency=usd&billing_key=x", "amount=many&currency=usd", "currency=usd"} {
 		q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/payment_intents", bytes.NewReader([]byte(form)))
 		q.Header.Set("Authorization", "Bearer "+apiKey)
