@@ -38,6 +38,6 @@ type changePaymentMethodBody struct {
 func (b changePaymentMethodBody) build(in Input) (Request, error) {
 	var v validation
 	id := check(&v, b.CustomerID, domain.ParseCustomerID)
-	method := checkStripeID(&v, "payment_method_id", "pm_", b.PaymentMethodID)
+	method := checkPaymentMethodID(&v, "payment_method_id", b.PaymentMethodID)
 	return v.request(Of(NewChangePaymentMethod(id, method, in.Key)))
 }

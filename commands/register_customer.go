@@ -43,6 +43,6 @@ func (b registerCustomerBody) build(Input) (Request, error) {
 	var v validation
 	id := check(&v, b.CustomerID, domain.ParseCustomerID)
 	stripe := checkStripeID(&v, "stripe_customer_id", "cus_", b.StripeCustomerID)
-	method := checkStripeID(&v, "payment_method_id", "pm_", b.PaymentMethodID)
+	method := checkPaymentMethodID(&v, "payment_method_id", b.PaymentMethodID)
 	return v.request(Of(NewRegisterCustomer(id, stripe, method)))
 }

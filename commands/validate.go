@@ -50,6 +50,12 @@ func checkStripeID(v *validation, field, prefix, s string) string {
 	return id
 }
 
+func checkPaymentMethodID(v *validation, field, s string) string {
+	id, err := domain.ParsePaymentMethodID(field, s)
+	v.note(err)
+	return id
+}
+
 func checkPeriod(v *validation, field, s string) domain.Period {
 	p, err := domain.ParsePeriod(s)
 	if err != nil {

@@ -32,6 +32,22 @@ func ParseStripeID(field, prefix, s string) (string, error) {
 	return s, nil
 }
 
+// methodPrefixes are of what Stripe confirms an intent with: a PaymentMethod, a
+// Card or a Source (https://docs.stripe.com/api/payment_intents/confirm). A
+// legacy charge takes the latter two.
+var methodPrefixes = [...]string{"pm_", "card_", "src_"}
+
+// ParsePaymentMethodID accepts what may be charged: the id of a payment method,
+// a card or a source. The error names field.
+func ParsePaymentMethodID(field, s string) (string, error) {
+	for _, prefix := range methodPrefixes {
+		if id, err := ParseStripeID(field, prefix, s); err == nil {
+			return id, nil
+		}
+	}
+	return "", InvalidField(field, `must be a Stripe id beginning with "pm_" (or "card_" or "src_")`)
+}
+
 // ParseRefundID accepts a caller's name for a refund, in the alphabet of
 // customer ids. The error is an invalid field refund_id.
 func ParseRefundID(s string) (string, error) {

@@ -1,6 +1,7 @@
 package domain_test
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -93,5 +94,20 @@ func TestStreamOfCustomer(t *testing.T) {
 	}
 	if s := domain.StreamID("run/2026-11"); s.SequenceKey() != "run/2026-11" {
 		t.Errorf("another stream's sequence is %q", s.SequenceKey())
+	}
+}
+
+func TestParsePaymentMethodID(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"pm_1", "pm_card_visa", "card_1", "src_1"} {
+		if id, err := domain.ParsePaymentMethodID("payment_method_id", s); err != nil || id != s {
+			t.Errorf("%q gives %q, %v", s, id, err)
+		}
+	}
+	for _, s := range []string{"", "pm_", "card_", "cus_1", "tok_visa", "PM_1", "pm 1"} {
+		_, err := domain.ParsePaymentMethodID("payment_method_id", s)
+		if e, ok := errors.AsType[*domain.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Field != "payment_method_id" {
+			t.Errorf("%q gives %v", s, err)
+		}
 	}
 }
