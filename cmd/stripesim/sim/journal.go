@@ -259,5 +259,11 @@ func (j *journal) replace(lines []byte) error {
 
 func (j *journal) close() error {
 	err := j.flush(j.position())
-	return errors.Join(err, j.file.Close())
+	// Closing alone may leave the lock for a moment, with whoever else in this
+	// process or a child about to exec still holds the file.
+	unlocked := syscall.Flock(int(j.file.Fd()), syscall.LOCK_UN)
+	if errors.Is(unlocked, syscall.EBADF) { // closed before: so it is unlocked
+		unlocked = nil
+	}
+	return errors.Join(err, unlocked, j.file.Close())
 }

@@ -43,10 +43,17 @@ func (s *Sim) moveClock(to func(time.Duration) time.Duration) time.Time {
 
 // sync makes everything so far durable.
 func (s *Sim) sync() {
+	if s.journal != nil {
+		s.syncTo(s.journal.position())
+	}
+}
+
+// syncTo makes everything up to a position of the journal durable.
+func (s *Sim) syncTo(position int64) {
 	if s.journal == nil {
 		return
 	}
-	if err := s.journal.flush(s.journal.position()); err != nil {
+	if err := s.journal.flush(position); err != nil {
 		s.fail(err)
 	}
 }

@@ -10,6 +10,7 @@ type tx struct {
 	now     time.Time
 	rec     record
 	changed bool
+	queued  []*delivery // sent once this is written
 }
 
 func (t *tx) putIntent(p *intent) {
@@ -92,6 +93,9 @@ func (t *tx) commit(entry *keyEntry, resp *response) {
 	switch {
 	case t.s.journal != nil:
 		offset := t.s.journal.append(&t.rec, answer)
+		for _, d := range t.queued {
+			d.written = t.s.journal.position()
+		}
 		if entry != nil {
 			entry.offset = offset
 		}

@@ -18,11 +18,13 @@ import (
 // post sends what is due until the stand-in stops. It is the one goroutine that
 // looks at the clock by itself: what falls due while nobody asks happens too.
 func (s *Sim) post() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	for {
 		s.mu.Lock()
 		now := s.clock.now()
 		s.settle(now)
-		s.sendDue(now)
+		s.sendDue(ctx, now)
 		pause := s.untilNext(now)
 		s.mu.Unlock()
 		timer := time.NewTimer(pause)
@@ -41,7 +43,7 @@ func (s *Sim) post() {
 }
 
 // sendDue starts an attempt of each delivery whose time has come. mu is held.
-func (s *Sim) sendDue(now time.Time) {
+func (s *Sim) sendDue(ctx context.Context, now time.Time) {
 	h := &s.hooks
 	for h.url != "" && h.busy < postsAtOnce && len(h.waiting) > 0 && h.waiting[0].due <= now.UnixNano() {
 		d := heap.Pop(&h.waiting).(*delivery)
@@ -60,8 +62,10 @@ func (s *Sim) sendDue(now time.Time) {
 		d.badSignature, d.age = false, 0
 		to, client, patience, world := h.url, h.client, s.settings.WebhookTimeout, s.world
 		s.posting.Go(func() {
-			s.sync() // a webhook tells of nothing that a restart could forget
-			status, err := attempt(s.stopping, client, to, body, signature, patience)
+			s.syncTo(d.written) // a webhook tells of nothing that a restart could forget
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			status, err := attempt(ctx, client, to, body, signature)
 			s.tried(d, world, status, err)
 		})
 	}
@@ -81,16 +85,7 @@ func (s *Sim) untilNext(now time.Time) time.Duration {
 }
 
 // attempt posts once. Only a 2xx in good time is a success.
-func attempt(stopping <-chan struct{}, client *http.Client, to string, body []byte, signature string, patience time.Duration) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	go func() {
-		select {
-		case <-stopping:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+func attempt(ctx context.Context, client *http.Client, to string, body []byte, signature string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return 0, err

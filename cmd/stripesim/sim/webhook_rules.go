@@ -184,6 +184,7 @@ func (r *WebhookRule) strike(t *tx, d *delivery) {
 	case WebhookDuplicate:
 		second := t.s.queue(d.event, d.due)
 		second.rules = append(second.rules, r.Fault)
+		t.queued = append(t.queued, second)
 		t.s.start(second)
 	case WebhookDelay:
 		d.due += int64(r.Delay)

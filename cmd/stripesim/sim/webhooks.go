@@ -15,7 +15,7 @@ import (
 const (
 	postsAtOnce   = 8              // requests to the endpoint at a time
 	giveUpAfter   = 72 * time.Hour // on the stand-in's clock, as Stripe's live mode does
-	deliveriesMax = 20_000         // remembered
+	deliveriesMax = 20_000         // remembered, if they are finished
 )
 
 // backoff is how long a delivery waits after each failed attempt, in units of
@@ -30,7 +30,8 @@ type hooks struct {
 	client  *http.Client
 	rules   []*WebhookRule
 	waiting deliveries  // by due time
-	log     []*delivery // oldest first
+	log     []*delivery // oldest first; of finished ones the newest
+	room    int         // length at which log is tidied again
 	seq     int64
 	busy    int
 	running bool // the goroutine that posts
@@ -53,6 +54,7 @@ type delivery struct {
 	telling      telling
 	badSignature bool          // of the next attempt
 	age          time.Duration // of the next attempt's timestamp
+	written      int64         // journal position that must be written before it is sent
 	tried        chan struct{} // closed after the first attempt, if anybody waits for it
 	next         *delivery     // becomes due after the first attempt
 }
@@ -147,6 +149,7 @@ func (t *tx) announce(e *event) {
 	}
 	e.Owed = true
 	d := t.s.queue(e, t.now.UnixNano())
+	t.queued = append(t.queued, d)
 	for _, r := range h.rules {
 		if r.Fault != WebhookTwoEventIDs && t.s.meets(r, e) {
 			r.strike(t, d)
@@ -161,15 +164,19 @@ func (t *tx) announce(e *event) {
 // queue makes a delivery of the event, due at that time, that is not started.
 func (s *Sim) queue(e *event, due int64) *delivery {
 	h := &s.hooks
-	if len(h.log) >= deliveriesMax {
-		half := h.log[:deliveriesMax/2]
-		kept := slices.DeleteFunc(slices.Clone(half), func(d *delivery) bool {
+	if len(h.log) >= max(h.room, deliveriesMax) {
+		old := len(h.log) - deliveriesMax/2
+		kept := slices.DeleteFunc(slices.Clone(h.log[:old]), func(d *delivery) bool {
 			return d.state == deliveryDelivered || d.state == deliveryFailed || d.state == deliveryDropped
 		})
-		h.log = append(kept, h.log[len(half):]...)
+		h.log = append(kept, h.log[old:]...)
+		h.room = 2 * len(h.log) // what cannot be forgotten is not looked through each time
 	}
 	h.seq++
 	d := &delivery{seq: h.seq, event: e, state: deliveryWaiting, due: due, began: due, telling: telling{pending: 1}}
+	if s.journal != nil {
+		d.written = s.journal.position()
+	}
 	h.log = append(h.log, d)
 	return d
 }
