@@ -64,7 +64,7 @@ func TestParseRefuses(t *testing.T) {
 		{line(map[string]string{"amount_minor": `"4900"`}), "amount_minor must be an integer"},
 		{line(map[string]string{"amount_minor": `null`}), "amount_minor must not be null"},
 		{line(map[string]string{"time_zone": `"Mars/Olympus"`, "anchor_day": "32"}), "anchor_day must be 1 to 31; time_zone must be an IANA name such as Europe/Berlin"},
-		{line(map[string]string{"payment_method_id": `"tok_1"`}), `payment_method_id must be a Stripe id beginning with "pm_"`},
+		{line(map[string]string{"payment_method_id": `"tok_1"`}), `payment_method_id must be a Stripe id beginning with "pm_" (or "card_" or "src_")`},
 	} {
 		if _, err := parse(1, []byte(test.line)); err == nil || err.Error() != test.want {
 			t.Errorf("%s\n got %v\nwant %s", test.line, err, test.want)
