@@ -56,6 +56,21 @@
 // [Environment]. Claims carry an epoch that each process draws by chance, so
 // that a fence counted twice, before and after a restore, is two fences.
 //
+// # Stripe's news, and the three books
+//
+// What Stripe tells by itself goes through the [Inbox]: stored before it is
+// answered, applied in any order, by the same commands and keys as the
+// collector's own outcomes, so that it does not matter who learns of something
+// first. The [Reconciler] compares log, rows and Stripe's lists, catches up
+// with events that were not delivered, repairs what Stripe proves and proposes
+// the rest. Neither moves money, and neither waits for the other.
+//
+//	the event is stored, not applied           received                     applied by any replica
+//	applied, the commit's answer lost          facts, row and inbox agree   or none of them, and it is applied again
+//	told before its bill is known              deferred                     tried again for days; matched when its charge is met
+//	never told                                 nothing                      the reconciler meets the charge, or the event in Stripe's list
+//	a reconciliation's replica dies            running, no lock             another begins it anew; what was repaired stays so
+//
 // Business time and lease time are two clocks: see [Clock].
 //
 // What goes back has rows, a worker and a crash table of its own: see [Refunds].

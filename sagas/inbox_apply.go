@@ -253,6 +253,9 @@ func (in *Inbox) apply(ctx context.Context, h *held, items []*item) (poke bool, 
 		switch {
 		case l.Charge != nil && l.Charge.Succeeded:
 			paid, payers = append(paid, success{bill: l.bill, found: *l.Charge, source: l.source, evidence: l.EventID + " " + l.Type}), append(payers, l)
+		case l.Charge != nil && l.undoes(h.bill(l.bill)):
+			l.note = "the charge that paid the bill has failed: recorded; the bill stays paid"
+			requests = append(requests, l.lateFailure(h.bill(l.bill)))
 		case l.Charge != nil:
 			if r := in.bad(h, l); r != nil {
 				pokes = append(pokes, r)
@@ -290,6 +293,21 @@ func (in *Inbox) apply(ctx context.Context, h *held, items []*item) (poke bool, 
 		}
 	}
 	return len(changed) > 0, saveRecords(ctx, h.tx, distinct(changed))
+}
+
+// undoes reports whether the news says that the very charge which paid the
+// bill has failed after all, as bank debits do.
+func (l *item) undoes(b domain.Bill) bool {
+	failed := l.Charge.Status == "failed" || l.Type == "payment_intent.payment_failed"
+	return failed && b.Status == domain.BillPaid && b.ChargeID != "" && l.Charge.ChargeID == b.ChargeID
+}
+
+// lateFailure records such news: a contradiction that a person must look at.
+func (l *item) lateFailure(b domain.Bill) commands.Request {
+	return commands.Of(commands.NewRecordChargeOutcome(l.bill.customer, l.bill.period, b.Attempt, b.Start, domain.Outcome{
+		Class: domain.Declined, ChargeID: l.Charge.ChargeID, IntentID: l.Charge.IntentID, Source: l.source,
+		Reason: "the charge failed after it had succeeded", Evidence: l.EventID + " " + l.Type,
+	}))
 }
 
 // bad judges news of a failure. It returns the row of the attempt under way if

@@ -95,7 +95,8 @@ func TestStoredNews(t *testing.T) {
 }
 
 // TestNewsOfFailures: a failure decides nothing. If it may be about the attempt
-// under way, the collector reads the intent; a paid bill stays paid.
+// under way, the collector reads the intent. A paid bill stays paid; that its
+// own charge failed afterwards becomes a fact.
 func TestNewsOfFailures(t *testing.T) {
 	r := newRig(t)
 	s := r.start(options{noCollector: true})
@@ -112,8 +113,10 @@ func TestNewsOfFailures(t *testing.T) {
 	d.told(t, chargeNews("payment_intent.payment_failed", "stranger", november, "ch_new", "pi_other", "requires_payment_method"))
 	d.told(t, chargeNews("payment_intent.payment_failed", "paid", november, "ch_bad", "pi_paid", "requires_payment_method"))
 	d.told(t, chargeNews("payment_intent.canceled", "cancelled", november, "ch_before", "pi_cancelled", "canceled"))
+	d.told(t, chargeNews("charge.failed", "paid", november, "ch_good", "pi_paid", "failed"))
+	d.told(t, chargeNews("charge.pending", "paid", november, "ch_good", "pi_paid", "pending"))
 	d.run(t)
-	r.awaitNews(5)
+	r.awaitNews(7)
 	for id, read := range map[domain.CustomerID]bool{"open": true, "cancelled": true, "old": false, "stranger": false} {
 		if n := r.count(`SELECT count(*) FROM billing_records WHERE customer_id = $1 AND next_try_at IS NULL AND state = 'unknown'`, string(id)); (n == 1) != read {
 			t.Errorf("the intent of %s is to be read: %t, want %t", id, n == 1, read)
@@ -121,6 +124,9 @@ func TestNewsOfFailures(t *testing.T) {
 	}
 	if r.state("paid", november) != "succeeded" || r.facts("charge.declined.v1", "paid")+r.facts("charge.declined.v1", "open") != 0 {
 		t.Errorf("paid is %s, and there are declines", r.state("paid", november))
+	}
+	if n := r.facts("charge.outcome_surprise.v1", "paid"); n != 1 {
+		t.Errorf("%d facts tell that the paying charge failed, want 1", n)
 	}
 }
 

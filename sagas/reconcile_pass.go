@@ -441,25 +441,43 @@ func (p *pass) catchUp(ctx context.Context) error {
 		listing.Since = through.Add(-lookOverlap)
 	}
 	var newest News
-	for {
-		page, err := read(ctx, p, func(ctx context.Context) (EventPage, error) { return p.news.Events(ctx, listing) })
-		if err != nil {
-			return fmt.Errorf("read Stripe's events: %w", err)
+	group, reading := errgroup.WithContext(ctx)
+	pages := make(chan []News, 2) // one is read while the one before is compared
+	group.Go(func() error {
+		defer close(pages)
+		for {
+			page, err := read(reading, p, func(ctx context.Context) (EventPage, error) { return p.news.Events(ctx, listing) })
+			if err != nil {
+				return fmt.Errorf("read Stripe's events: %w", err)
+			}
+			select {
+			case pages <- page.News:
+			case <-reading.Done():
+				return reading.Err()
+			}
+			if !page.More || len(page.News) == 0 {
+				return nil
+			}
+			listing.After = page.News[len(page.News)-1].EventID
 		}
-		if newest.EventID == "" && len(page.News) > 0 {
-			newest = page.News[0]
+	})
+	group.Go(func() error {
+		for page := range pages {
+			if newest.EventID == "" && len(page) > 0 {
+				newest = page[0]
+			}
+			p.events += int64(len(page))
+			if err := p.untold(reading, page); err != nil {
+				return err
+			}
+			if err := p.note(reading); err != nil {
+				return err
+			}
 		}
-		p.events += int64(len(page.News))
-		if err := p.untold(ctx, page.News); err != nil {
-			return err
-		}
-		if err := p.note(ctx); err != nil {
-			return err
-		}
-		if !page.More || len(page.News) == 0 {
-			break
-		}
-		listing.After = page.News[len(page.News)-1].EventID
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	if err := p.inbox.drain(ctx); err != nil || newest.EventID == "" {
 		return err

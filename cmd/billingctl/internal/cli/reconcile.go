@@ -124,8 +124,10 @@ func (r reconcileCommand) Run(s *shell) error {
 func (s *shell) awaitReconciliation(c *client.Client, path string) (v reconciliation, err error) {
 	var bar *console.Bar
 	phase := ""
-	end := func() {
+	end := func() { // what was under way has ended: the service tells where it came to
 		if bar != nil {
+			done, _, _ := v.of(phase)
+			bar.Set(done)
 			bar.End()
 			bar = nil
 		}
@@ -140,18 +142,14 @@ func (s *shell) awaitReconciliation(c *client.Client, path string) (v reconcilia
 		if err != nil {
 			return v, fmt.Errorf("reconcile: %w", err)
 		}
-		done, label, total := v.Objects, "objects", 0
-		switch v.Phase {
-		case "bills":
-			done, label, total = v.Bills, "bills", v.Expected
-		case "events":
-			done, label = v.Events, "events"
-		}
 		if v.Phase != phase && v.Phase != "" {
 			end()
-			phase, bar = v.Phase, s.progress().Start(v.Phase, label, total)
+			phase = v.Phase
+			_, unit, total := v.of(phase)
+			bar = s.progress().Start(phase, unit, total)
 		}
-		if bar != nil && v.Phase == phase {
+		if bar != nil {
+			done, _, _ := v.of(phase)
 			bar.Set(done)
 		}
 		if v.State == "done" || v.State == "failed" {
@@ -161,6 +159,17 @@ func (s *shell) awaitReconciliation(c *client.Client, path string) (v reconcilia
 			return v, s.ctx.Err()
 		}
 	}
+}
+
+// of is how far a phase has come, and of how many; 0: that is not known.
+func (r reconciliation) of(phase string) (done int, unit string, total int) {
+	switch phase {
+	case "bills":
+		return r.Bills, "bills", r.Expected
+	case "events":
+		return r.Events, "events", 0
+	}
+	return r.Objects, "objects", 0
 }
 
 // wholeReconciliation is the document with all of its findings.

@@ -7,7 +7,8 @@
 // else; POST /v1/commands:batch takes them as a stream of lines. Reads are
 // typed: the struct of a read's parameters and the struct of its answer are the
 // documentation, too. What the service says of itself (/healthz, /readyz,
-// /metrics, /openapi.json, /) needs no token.
+// /metrics, /openapi.json, /) needs no token, nor does POST /webhooks/stripe:
+// the signature over its raw body says who sent it.
 //
 // All of them are huma operations, so that the OpenAPI document is made of what
 // is served. The scope that an operation documents is the scope that is asked
