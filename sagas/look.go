@@ -591,7 +591,7 @@ func (m marked) request(b domain.Bill) commands.Request {
 	}
 	if m.Succeeded {
 		return commands.Of(commands.NewRecordChargeOutcome(m.bill.customer, m.bill.period, max(b.Attempt, 1), b.Start, domain.Outcome{
-			Class: domain.Paid, ChargeID: m.ChargeID, IntentID: m.IntentID, Money: m.Amount, Source: domain.SourceLook, Recovered: b.Attempt == 0,
+			Class: domain.Paid, ChargeID: m.ChargeID, IntentID: m.IntentID, Money: m.Amount, Source: domain.SourceLook, Recovered: b.Attempt == 0 || b.IntentID == "" || b.IntentID != m.IntentID,
 			Evidence: m.ID + " " + m.Status,
 		}))
 	}
