@@ -91,8 +91,11 @@ func TestLookChooses(t *testing.T) {
 		r.plant(domain.CustomerID(fmt.Sprint("filler-", i)), fmt.Sprint("filler ", i))
 	}
 	younger, spare := r.plant("open", "k4"), r.plant("taken", "k5")
-	s := r.start(options{})
-	s.owe("open", "taken")
+	quiet := r.start(options{noCollector: true})
+	quiet.owe("open", "taken")
+	r.awaitState("open", november, "reserved")
+	r.awaitState("taken", november, "reserved")
+	r.start(options{})
 	r.once(november, "open", "taken")
 	if got := r.intentOf("open"); got != oldest {
 		t.Errorf("the bill uses %s, the oldest is %s", got, oldest)

@@ -180,6 +180,8 @@ func TestUnchanged(t *testing.T) {
 			<-frozen
 			if c.passes > 0 {
 				r.stripe.Advance(c.passes)
+				moved := time.Now() // a move of the stand-in's clock is noticed within a fifth of a second
+				r.eventually("the clock was asked again", func() bool { return time.Since(moved) > 300*time.Millisecond })
 			}
 			thaw()
 			r.once(november, "acme")

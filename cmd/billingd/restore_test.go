@@ -158,7 +158,9 @@ func (h *house) alone(admin *pgx.Conn, database string, statements ...string) {
 	h.sql(admin, statements...)
 }
 
-// copyTo copies the database, as a backup of this moment.
+// copyTo copies the database, as a backup of this moment. The name must not
+// begin like those of the tests' databases: what nobody holds of those is swept
+// away.
 func (h *house) copyTo(admin *pgx.Conn, database, name string) {
 	h.t.Helper()
 	h.alone(admin, database, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q`, name, database),
@@ -210,7 +212,7 @@ func TestRestoredDatabase(t *testing.T) {
 	await(t, "one is declined", func() bool { return first.bill("settled") == "declined" })
 
 	admin, database := h.admin()
-	backup := database + "_backup"
+	backup := "backup_of_" + database
 	h.copyTo(admin, database, backup)
 
 	for _, id := range after {
@@ -223,9 +225,9 @@ func TestRestoredDatabase(t *testing.T) {
 	await(t, "the settlement is through", func() bool { return h.count(`SELECT count(*) FROM events WHERE event_type = 'bill.settled.v1'`) == 1 })
 	posts := h.posts()
 
-	h.alone(admin, database, fmt.Sprintf(`ALTER DATABASE %q RENAME TO %q`, database, database+"_lost"), fmt.Sprintf(`ALTER DATABASE %q RENAME TO %q`, backup, database))
+	h.alone(admin, database, fmt.Sprintf(`ALTER DATABASE %q RENAME TO %q`, database, "lost_"+database), fmt.Sprintf(`ALTER DATABASE %q RENAME TO %q`, backup, database))
 	t.Cleanup(func() {
-		_, _ = admin.Exec(context.Background(), fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, database+"_lost"))
+		_, _ = admin.Exec(context.Background(), fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, "lost_"+database))
 	})
 
 	for _, r := range []*replica{first, second} {
@@ -298,8 +300,8 @@ func TestCopyCollectsNothing(t *testing.T) {
 			original.command("register-customer", registerBody("other", "pm_card_visa"))
 			original.command("charge-billing?wait=30s", chargeBody("acme"))
 			admin, database := h.admin()
-			h.copyTo(admin, database, database+"_copy")
-			copied := &house{h.t, strings.Replace(h.dsn, database, database+"_copy", 1), h.stripe}
+			h.copyTo(admin, database, "copy_of_"+database)
+			copied := &house{h.t, strings.Replace(h.dsn, database, "copy_of_"+database, 1), h.stripe}
 			change := func(s *config.Config) {
 				operated(t)(s)
 				s.Environment = environment
