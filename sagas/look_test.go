@@ -16,8 +16,8 @@ import (
 	"github.com/billonce/billonce/sagas"
 )
 
-// plant makes an open intent of a bill at Stripe that the log does not know of.
-func (r *rig) plant(id domain.CustomerID, key string) (intent string) {
+// plantIntent makes an open intent of a bill at Stripe that the log does not know of.
+func (r *rig) plantIntent(id domain.CustomerID, key string) (intent string) {
 	r.t.Helper()
 	form := url.Values{
 		"amount": {"5000"}, "currency": {"usd"}, "customer": {"cus_" + strings.ReplaceAll(string(id), "-", "")}, "payment_method_types[]": {"card"},
@@ -84,13 +84,13 @@ func card(method string) url.Values {
 // cancelled as duplicates before anything is confirmed.
 func TestLookChooses(t *testing.T) {
 	r := newRig(t)
-	oldest := r.plant("open", "k1")
-	taken := r.plant("taken", "k2")
+	oldest := r.plantIntent("open", "k1")
+	taken := r.plantIntent("taken", "k2")
 	r.byHand("/v1/payment_intents/"+taken+"/confirm", "k3", card("pm_card_visa"))
 	for i := range 100 { // a page of somebody else's
-		r.plant(domain.CustomerID(fmt.Sprint("filler-", i)), fmt.Sprint("filler ", i))
+		r.plantIntent(domain.CustomerID(fmt.Sprint("filler-", i)), fmt.Sprint("filler ", i))
 	}
-	younger, spare := r.plant("open", "k4"), r.plant("taken", "k5")
+	younger, spare := r.plantIntent("open", "k4"), r.plantIntent("taken", "k5")
 	quiet := r.start(options{noCollector: true})
 	quiet.owe("open", "taken")
 	r.awaitState("open", november, "reserved")
@@ -110,7 +110,7 @@ func TestLookChooses(t *testing.T) {
 // and is adopted as what paid the bill.
 func TestLookWaitsForProcessing(t *testing.T) {
 	r := newRig(t)
-	first, second := r.plant("acme", "k1"), r.plant("acme", "k2")
+	first, second := r.plantIntent("acme", "k1"), r.plantIntent("acme", "k2")
 	r.byHand("/v1/payment_intents/"+second+"/confirm", "k3", card("pm_sim_processing_2h_succeeds"))
 	s := r.start(options{})
 	s.owe("acme", "other")
@@ -146,7 +146,7 @@ func (g racing) Cancel(ctx context.Context, o sagas.Order, reason string) sagas.
 // at that moment. It is adopted as paid, and the other takes nothing.
 func TestCancelMeetsSuccess(t *testing.T) {
 	r := newRig(t)
-	first, second := r.plant("acme", "k1"), r.plant("acme", "k2")
+	first, second := r.plantIntent("acme", "k1"), r.plantIntent("acme", "k2")
 	s := r.start(options{gateway: func(g sagas.Gateway) sagas.Gateway {
 		return racing{g, func(o sagas.Order) {
 			if o.IntentID == second {
@@ -173,9 +173,9 @@ func TestCancelMeetsSuccess(t *testing.T) {
 func TestPerhapsSettled(t *testing.T) {
 	r := newRig(t)
 	for i, id := range []domain.CustomerID{"released", "settled"} {
-		intent := r.plant(id, fmt.Sprint("k", i))
+		intent := r.plantIntent(id, fmt.Sprint("k", i))
 		r.byHand("/v1/payment_intents/"+intent+"/cancel", fmt.Sprint("c", i), url.Values{"cancellation_reason": {"requested_by_customer"}})
-		r.plant(id, fmt.Sprint("open", i)) // something else is open
+		r.plantIntent(id, fmt.Sprint("open", i)) // something else is open
 	}
 	s := r.start(options{})
 	s.owe("released", "settled", "other")
@@ -202,9 +202,9 @@ func TestPerhapsSettled(t *testing.T) {
 // it. Nothing is created before the page has been read.
 func TestLookNeedsTheWholeList(t *testing.T) {
 	r := newRig(t)
-	intent := r.plant("acme", "k1")
+	intent := r.plantIntent("acme", "k1")
 	for i := range 100 {
-		r.plant(domain.CustomerID(fmt.Sprint("filler-", i)), fmt.Sprint("filler ", i))
+		r.plantIntent(domain.CustomerID(fmt.Sprint("filler-", i)), fmt.Sprint("filler ", i))
 	}
 	r.fault(sim.Fault{Match: sim.Match{Method: "GET", Path: "/v1/payment_intents", Nth: 2}, Kind: sim.Gateway502, Times: 1})
 	s := r.start(options{})
