@@ -32,15 +32,6 @@ func (r *rig) chargePosts() (n int) {
 	return n
 }
 
-func (r *rig) fault(f sim.Fault) string {
-	r.t.Helper()
-	id, err := r.stripe.AddFault(f)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return id
-}
-
 // TestChargesRoad bills by legacy Charges while answers are lost: each
 // customer is charged once, without an intent.
 func TestChargesRoad(t *testing.T) {
