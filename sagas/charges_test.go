@@ -194,37 +194,3 @@ func TestRoadChangedInTheMiddle(t *testing.T) {
 		})
 	}
 }
-
-// TestANoClearsOnlyItsOwnRequest: the answer to a send is lost; whatever Stripe
-// refuses after that, the bill stays unknown until Stripe tells what became of
-// the first.
-func TestANoClearsOnlyItsOwnRequest(t *testing.T) {
-	const confirm = "/v1/payment_intents/*/confirm"
-	for _, no := range []sim.Kind{sim.Error401, sim.Error403, sim.Error404, sim.RateLimit429, sim.LockTimeout429} {
-		t.Run(string(no), func(t *testing.T) {
-			r := newRig(t)
-			r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: confirm}, Kind: sim.DropBeforeCommit})
-			id := r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: confirm, Nth: 2}, Kind: no, Times: -1})
-			s := r.start(options{})
-			s.owe("acme")
-			r.eventually("the refusal was met twice", func() bool {
-				for _, f := range r.stripe.Faults() {
-					if f.ID == id {
-						return f.Hits >= 2
-					}
-				}
-				return false
-			})
-			r.awaitState("acme", november, "unknown")
-			if n := r.count(`SELECT count(*) FROM events WHERE event_type IN ('charge.held.v1', 'charge.not_sent.v1')`); n != 0 {
-				t.Errorf("%d facts say that nothing was executed", n)
-			}
-			if n := r.count(`SELECT count(*) FROM billing_records WHERE first_sent_at IS NULL`); n != 0 {
-				t.Error("the first send was forgotten")
-			}
-			r.stripe.ClearFaults(id)
-			r.release("acme")
-			r.once(november, "acme")
-		})
-	}
-}
