@@ -22,8 +22,10 @@ type Story struct {
 	Facts     []Fact         `json:"facts"`    // about the bill, and pauses, resumptions and cancellations since its first one
 	Commands  []CommandKey   `json:"commands"` // whose keys made these facts
 	Record    *BillingRecord `json:"billing_record,omitempty"`
+	Refunds   []RefundRecord `json:"refund_records"`
 	Saga      *Saga          `json:"saga,omitempty"`
 	Stripe    StripeIDs      `json:"stripe"`
+	Webhooks  []Webhook      `json:"webhooks"`            // Stripe's news of the bill, as it came
 	Parked    []DeadLetter   `json:"parked"`              // facts of the customer that a processor could not handle
 	Undecoded []string       `json:"undecoded,omitempty"` // types that this build cannot read: the bill is folded without them
 	AsOf      AsOf           `json:"as_of"`
@@ -81,6 +83,42 @@ type StripeIDs struct {
 	PaymentMethods []string `json:"payment_methods"`
 	Intents        []string `json:"intents"`
 	Charges        []string `json:"charges"`
+	Refunds        []string `json:"refunds"`
+	Disputes       []string `json:"disputes"`
+}
+
+// RefundRecord is a refund's pre-flight row: what the refund worker works from.
+type RefundRecord struct {
+	RefundID       string          `json:"refund_id"`
+	ChargeID       string          `json:"charge_id"`
+	Key            domain.Key      `json:"key"`
+	Amount         Money           `json:"amount"`
+	State          string          `json:"state"`
+	StripeRefundID *string         `json:"stripe_refund_id"`
+	LeaseUntil     *time.Time      `json:"lease_until"`
+	Fence          int64           `json:"fence"`
+	FirstSentAt    *time.Time      `json:"first_sent_at"`
+	LastSentAt     *time.Time      `json:"last_sent_at"`
+	NextTryAt      *time.Time      `json:"next_try_at"`
+	Tries          int             `json:"tries"`
+	Outcome        json.RawMessage `json:"outcome"`
+	CreatedAt      time.Time       `json:"created_at"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+}
+
+// Webhook is one event of Stripe's about the bill: what it says, not its body.
+type Webhook struct {
+	EventID    string     `json:"event_id"`
+	Type       string     `json:"type"`
+	ObjectID   string     `json:"object_id"`
+	Says       string     `json:"says,omitempty"` // the state of the object that it tells
+	APIVersion string     `json:"api_version"`
+	Source     string     `json:"source"` // webhook, or events: read from Stripe's list
+	State      string     `json:"state"`  // received, applied, unknown_kind, deferred or failed
+	Note       string     `json:"note,omitempty"`
+	Created    time.Time  `json:"created"` // Stripe's time
+	ReceivedAt time.Time  `json:"received_at"`
+	AppliedAt  *time.Time `json:"applied_at"`
 }
 
 // DeadLetter is a fact that a processor could not handle.
@@ -107,7 +145,7 @@ func (r Reads) Story(ctx context.Context, customer, period string) (Story, error
 	if err != nil {
 		return Story{}, err
 	}
-	story := Story{Attempts: []Charge{}, Facts: []Fact{}, Commands: []CommandKey{}, Parked: []DeadLetter{}}
+	story := Story{Attempts: []Charge{}, Facts: []Fact{}, Commands: []CommandKey{}, Refunds: []RefundRecord{}, Webhooks: []Webhook{}, Parked: []DeadLetter{}}
 	err = r.snapshot(ctx, func(tx pgx.Tx) error {
 		history, err := r.history(ctx, tx, id, p)
 		if err != nil {
@@ -233,7 +271,7 @@ func (h history) charges() []Charge {
 
 // stripe gathers the ids in the bill's facts, each once.
 func (h history) stripe() StripeIDs {
-	ids := StripeIDs{Customers: []string{}, PaymentMethods: []string{}, Intents: []string{}, Charges: []string{}}
+	ids := StripeIDs{Customers: []string{}, PaymentMethods: []string{}, Intents: []string{}, Charges: []string{}, Refunds: []string{}, Disputes: []string{}}
 	add := func(to *[]string, id string) {
 		if id != "" && !slices.Contains(*to, id) {
 			*to = append(*to, id)
@@ -251,77 +289,13 @@ func (h history) stripe() StripeIDs {
 			add(&ids.Charges, e.ChargeID)
 		case domain.ChargeDeclined:
 			add(&ids.Charges, e.ChargeID)
+		case domain.RefundRecorded:
+			add(&ids.Refunds, e.StripeRefundID)
+		case domain.RefundProposed:
+			add(&ids.Charges, e.ChargeID)
+		case domain.ChargeDisputed:
+			add(&ids.Disputes, e.DisputeID)
 		}
 	}
 	return ids
-}
-
-// readRows reads what stands about the bill outside the log.
-func (s *Story) readRows(ctx context.Context, tx pgx.Tx, id domain.CustomerID, p domain.Period, facts []eventstore.Recorded) error {
-	keys := []string{}
-	for _, fact := range facts {
-		if fact.CommandKey != "" {
-			keys = append(keys, string(fact.CommandKey))
-		}
-	}
-	batch := &pgx.Batch{}
-	batch.Queue(`SELECT key, command, recorded_at FROM command_keys WHERE key = ANY ($1) ORDER BY recorded_at, key`, keys).Query(func(rows pgx.Rows) (err error) {
-		s.Commands, err = pgx.AppendRows(s.Commands, rows, func(row pgx.CollectableRow) (c CommandKey, err error) {
-			err = row.Scan(&c.Key, &c.Command, &c.RecordedAt)
-			c.RecordedAt = c.RecordedAt.UTC()
-			return c, err
-		})
-		return err
-	})
-	batch.Queue(`SELECT attempt, start, key, amount, currency, stripe_customer_id, payment_method, params::text, state, intent_id, intent_no, latest_charge, again,
-			lease_until, fence, epoch, first_sent_at, last_sent_at, last_sent_wall, next_try_at, tries, outcome::text, created_at, updated_at
-		FROM billing_records WHERE customer_id = $1 AND billing_period = $2`, string(id), p.String()).QueryRow(func(row pgx.Row) error {
-		var b BillingRecord
-		var minor int64
-		var currency, params string
-		var outcome *string
-		err := row.Scan(&b.Attempt, &b.Start, &b.Key, &minor, &currency, &b.StripeCustomerID, &b.PaymentMethod, &params, &b.State, &b.IntentID, &b.IntentNo,
-			&b.LatestCharge, &b.Again, &b.LeaseUntil, &b.Fence, &b.Epoch, &b.FirstSentAt, &b.LastSentAt, &b.LastSentWall, &b.NextTryAt, &b.Tries,
-			&outcome, &b.CreatedAt, &b.UpdatedAt)
-		b.Amount, b.Params, b.Outcome = money(minor, currency), json.RawMessage(params), raw(outcome)
-		b.CreatedAt, b.UpdatedAt = b.CreatedAt.UTC(), b.UpdatedAt.UTC()
-		for _, t := range []**time.Time{&b.LeaseUntil, &b.FirstSentAt, &b.LastSentAt, &b.LastSentWall, &b.NextTryAt} {
-			*t = inUTC(*t)
-		}
-		return found(err, &s.Record, b)
-	})
-	batch.Queue(`SELECT id, state::text, step, attempt, key, refusal, version, updated_at FROM sagas WHERE saga = $1 AND id = $2`,
-		BillingSaga, SagaID(id, p)).QueryRow(func(row pgx.Row) error {
-		var saga Saga
-		var state string
-		err := row.Scan(&saga.ID, &state, &saga.Step, &saga.Attempt, &saga.Key, &saga.Refusal, &saga.Version, &saga.UpdatedAt)
-		saga.State, saga.UpdatedAt = json.RawMessage(state), saga.UpdatedAt.UTC()
-		return found(err, &s.Saga, saga)
-	})
-	batch.Queue(`SELECT processor, partition, position, event_type, status, attempts, error, enqueued_at FROM dead_letters
-		WHERE sequence_key = $1 AND status IN ('parked', 'behind') ORDER BY position, processor`, id.Stream().SequenceKey()).Query(func(rows pgx.Rows) (err error) {
-		s.Parked, err = pgx.AppendRows(s.Parked, rows, func(row pgx.CollectableRow) (d DeadLetter, err error) {
-			err = row.Scan(&d.Processor, &d.Position.Partition, &d.Position.Position, &d.Type, &d.Status, &d.Attempts, &d.Error, &d.Since)
-			d.Since = d.Since.UTC()
-			return d, err
-		})
-		return err
-	})
-	return tx.SendBatch(ctx, batch).Close()
-}
-
-// found sets *at to v, unless there is no such row.
-func found[T any](err error, at **T, v T) error {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
-	*at = &v
-	return err
-}
-
-func raw(s *string) json.RawMessage {
-	if s == nil {
-		return json.RawMessage("null")
-	}
-	return json.RawMessage(*s)
 }

@@ -31,6 +31,11 @@ func TestTheWholeStory(t *testing.T) {
 			VALUES ('acme', '2026-11', 1, 2, 'k', 5000, 'usd', 'cus_1', 'pm_2', '{"amount":5000}', 'succeeded', 'pi_1', '{"class":"paid"}', 9)`,
 		`INSERT INTO sagas (saga, id, state, step, attempt, version, last_position) VALUES ('` + projections.BillingSaga + `', '` + projections.SagaID("acme", november) + `', '{}', 'charging', 2, 3, 9)`,
 		`INSERT INTO dead_letters (processor, position, partition, sequence_key, event_id, event_type, attempts, error) VALUES ('preflight', 4, 1, 'acme', gen_random_uuid(), 'charge.requested.v1', 5, 'no')`,
+		`INSERT INTO refund_records (customer_id, refund_id, billing_period, partition, charge_id, key, amount, currency, state, stripe_refund_id)
+			VALUES ('acme', 'r-1', '2026-11', 1, 'ch_2', 'k-refund', 2500, 'usd', 'succeeded', 're_1'), ('acme', 'r-2', '2026-12', 1, 'ch_9', 'k-other', 1, 'usd', 'requested', NULL)`,
+		`INSERT INTO webhook_inbox (event_id, type, object_id, says, api_version, live, created, source, news, customer_id, billing_period, state)
+			VALUES ('evt_1', 'charge.succeeded', 'ch_2', 'succeeded', '2023-10-16', false, now(), 'webhook', '{}', 'acme', '2026-11', 'applied'),
+			('evt_2', 'charge.succeeded', 'ch_9', 'succeeded', '2023-10-16', false, now(), 'webhook', '{}', 'acme', '2026-12', 'applied')`,
 		`UPDATE events SET command_key = 'declare/acme' WHERE event_type = 'billing.due.v1'`,
 		`INSERT INTO command_keys (key, command, fingerprint, stream_id, first_version, last_version) VALUES ('declare/acme', 'declare-billing-due', '', 'customer/acme', 3, 3)`,
 	} {
@@ -63,8 +68,15 @@ func TestTheWholeStory(t *testing.T) {
 	}
 	if expected := (projections.StripeIDs{
 		Customers: []string{"cus_1"}, PaymentMethods: []string{"pm_1", "pm_2"}, Intents: []string{"pi_1"}, Charges: []string{"ch_1", "ch_2"},
+		Refunds: []string{}, Disputes: []string{},
 	}); !reflect.DeepEqual(s.Stripe, expected) {
 		t.Errorf("Stripe ids %+v", s.Stripe)
+	}
+	if len(s.Refunds) != 1 || s.Refunds[0].RefundID != "r-1" || s.Refunds[0].Amount.Display != "$25.00" || *s.Refunds[0].StripeRefundID != "re_1" {
+		t.Errorf("refund records %+v", s.Refunds)
+	}
+	if len(s.Webhooks) != 1 || s.Webhooks[0].EventID != "evt_1" || s.Webhooks[0].State != "applied" || s.Webhooks[0].Says != "succeeded" {
+		t.Errorf("webhooks %+v", s.Webhooks)
 	}
 	if len(s.Parked) != 1 || !s.Attempts[1].Parked || s.Parked[0].Processor != "preflight" {
 		t.Errorf("parked %+v", s.Parked)

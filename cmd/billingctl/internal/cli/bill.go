@@ -66,7 +66,18 @@ type story struct {
 		PaymentMethods []string `json:"payment_methods"`
 		Intents        []string `json:"intents"`
 		Charges        []string `json:"charges"`
+		Refunds        []string `json:"refunds"`
+		Disputes       []string `json:"disputes"`
 	} `json:"stripe"`
+	Refunds []struct {
+		RefundID       string     `json:"refund_id"`
+		ChargeID       string     `json:"charge_id"`
+		Amount         amount     `json:"amount"`
+		State          string     `json:"state"`
+		Key            string     `json:"key"`
+		StripeRefundID string     `json:"stripe_refund_id"`
+		LastSentAt     *time.Time `json:"last_sent_at"`
+	} `json:"refund_records"`
 	Webhooks []struct {
 		EventID    string    `json:"event_id"`
 		Type       string    `json:"type"`
@@ -135,10 +146,14 @@ func (b billCommand) tell(s *shell, v story) error {
 	for _, ids := range []struct {
 		kind string
 		ids  []string
-	}{{"customer", v.Stripe.Customers}, {"payment method", v.Stripe.PaymentMethods}, {"intent", v.Stripe.Intents}, {"charge", v.Stripe.Charges}} {
+	}{{"customer", v.Stripe.Customers}, {"payment method", v.Stripe.PaymentMethods}, {"intent", v.Stripe.Intents}, {"charge", v.Stripe.Charges}, {"refund", v.Stripe.Refunds}, {"dispute", v.Stripe.Disputes}} {
 		for _, id := range ids.ids {
 			stripe.Row(ids.kind, id)
 		}
+	}
+	refunds := console.NewTable("refund", "amount#", "state", "charge", "at Stripe", "key", "last sent")
+	for _, r := range v.Refunds {
+		refunds.Row(r.RefundID, r.Amount.Display, r.State, r.ChargeID, r.StripeRefundID, r.Key, moment(r.LastSentAt))
 	}
 	webhooks := console.NewTable("received", "event", "type", "by", "state", "note")
 	for _, w := range v.Webhooks {
@@ -152,7 +167,7 @@ func (b billCommand) tell(s *shell, v story) error {
 		title string
 		table *console.Table
 	}{
-		{"facts", facts}, {"commands", commands}, {"attempts", attempts}, {"pre-flight row", record}, {"saga", saga},
+		{"facts", facts}, {"commands", commands}, {"attempts", attempts}, {"pre-flight row", record}, {"saga", saga}, {"refunds", refunds},
 		{"at Stripe", stripe}, {"Stripe's news", webhooks}, {"could not be handled", parked},
 	} {
 		if part.table.Empty() {
