@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 	"github.com/billonce/billonce/domain"
 )
 
@@ -78,7 +79,7 @@ type minorUnits struct {
 // bills paid and every read model at the end of the log, or patience at its
 // end.
 func readBooks(ctx context.Context, c *client.Client, period string, bills int, patience time.Duration) (b books, err error) {
-	err = awaitEvery(ctx, serviceEvery, patience, func() (bool, error) {
+	err = parts.AwaitEvery(ctx, serviceEvery, patience, func() (bool, error) {
 		b = books{}
 		err := c.Read(ctx, "/v1/runs/"+period, nil, &b)
 		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusNotFound {
@@ -90,7 +91,7 @@ func readBooks(ctx context.Context, c *client.Client, period string, bills int, 
 		p, err := readProcessors(ctx, c)
 		return err == nil && p.behind() == "", err
 	})
-	if err != nil && !errors.Is(err, errTooLong) {
+	if err != nil && !errors.Is(err, parts.ErrTooLong) {
 		return b, fmt.Errorf("read the service's books: %w", err)
 	}
 	b.charges = map[string]bool{}
@@ -116,7 +117,7 @@ func readBooks(ctx context.Context, c *client.Client, period string, bills int, 
 }
 
 // compare says in which figures the books differ from the ledger.
-func (b books) compare(a audit, movements []movement) (differences []string) {
+func (b books) compare(a audit, movements []parts.Movement) (differences []string) {
 	differ := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
 	if b.Bills != a.customers || b.Paid != a.customers || b.Open != 0 {
 		differ("the service's books have %d bills of %d customers, %d of them paid and %d open", b.Bills, a.customers, b.Paid, b.Open)
@@ -141,7 +142,7 @@ func (b books) compare(a audit, movements []movement) (differences []string) {
 	}
 	unknown := 0
 	for _, m := range movements {
-		if m.moved() && !b.charges[m.Charge] {
+		if m.Moved() && !b.charges[m.Charge] {
 			unknown++
 		}
 	}
