@@ -17,45 +17,6 @@ import (
 	"github.com/billonce/billonce/domain"
 )
 
-// processors is how the processors stand.
-type processors struct {
-	Items []struct {
-		Processor    string `json:"processor"`
-		BehindEvents int64  `json:"behind_events"`
-		Parked       int    `json:"parked"`
-		Paused       bool   `json:"paused"`
-		LastError    string `json:"last_error"`
-	} `json:"items"`
-}
-
-func readProcessors(ctx context.Context, c *client.Client) (p processors, err error) {
-	err = c.Read(ctx, "/v1/processors", nil, &p)
-	return p, err
-}
-
-// behind names the processors that are not at the end of the log, or parked
-// somebody; it is empty if all is well.
-func (p processors) behind() string {
-	var parts []string
-	for _, i := range p.Items {
-		if i.BehindEvents == 0 && i.Parked == 0 {
-			continue
-		}
-		part := fmt.Sprintf("%s is %d events behind", i.Processor, i.BehindEvents)
-		if i.Paused {
-			part += ", being paused"
-		}
-		if i.Parked > 0 {
-			part += fmt.Sprintf(", with %d customers parked", i.Parked)
-		}
-		if i.LastError != "" {
-			part += ", last error " + i.LastError
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, "; ")
-}
-
 // books are what the service itself says of a period.
 type books struct {
 	Bills  int `json:"bills"`
@@ -88,8 +49,8 @@ func readBooks(ctx context.Context, c *client.Client, period string, bills int, 
 		if err != nil || b.Paid < bills || b.Open > 0 {
 			return false, err
 		}
-		p, err := readProcessors(ctx, c)
-		return err == nil && p.behind() == "", err
+		p, err := parts.ReadProcessors(ctx, c)
+		return err == nil && p.Behind() == "", err
 	})
 	if err != nil && !errors.Is(err, parts.ErrTooLong) {
 		return b, fmt.Errorf("read the service's books: %w", err)

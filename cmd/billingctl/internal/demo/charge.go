@@ -150,11 +150,11 @@ func (d *demo) explain(ctx context.Context) {
 	if len(page.Items) > 0 {
 		_ = table.Write(d.Out, "    ")
 	}
-	processors, err := readProcessors(ctx, d.service)
+	processors, err := parts.ReadProcessors(ctx, d.service)
 	if err != nil {
 		d.say("    the processors cannot be read: %v", err)
 	}
-	if behind := processors.behind(); behind != "" {
+	if behind := processors.Behind(); behind != "" {
 		d.say("    processors: %s", behind)
 	}
 	d.say("    the log of billingd is %s", d.billingd.Log)

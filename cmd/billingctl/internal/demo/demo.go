@@ -212,8 +212,8 @@ const serviceEvery = 100 * time.Millisecond
 func (d *demo) settled(ctx context.Context) error {
 	var last string
 	err := parts.AwaitEvery(ctx, serviceEvery, d.Patience, func() (bool, error) {
-		page, err := readProcessors(ctx, d.service)
-		last = page.behind()
+		page, err := parts.ReadProcessors(ctx, d.service)
+		last = page.Behind()
 		return err == nil && last == "", err
 	})
 	if errors.Is(err, parts.ErrTooLong) {

@@ -14,6 +14,7 @@ type Movement struct {
 	Amount   int64             `json:"amount"`
 	Currency string            `json:"currency"`
 	Status   string            `json:"status"`
+	Key      string            `json:"key"` // of the request that made it
 	Metadata map[string]string `json:"metadata"`
 	At       time.Time         `json:"at"` // on the stand-in's clock
 }
