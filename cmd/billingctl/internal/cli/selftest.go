@@ -16,6 +16,7 @@ type selftestCommand struct {
 	Lanes  int      `help:"Runs at once. Not given: four a processor, since a run mostly waits for leases." placeholder:"N"`
 	Plot   []string `help:"Play only these plots." placeholder:"NAME"`
 	Break  string   `help:"Take a rule out, to see that the selftest finds it: write_once, cancel_before_void, adopt, or keys (honoured by the stand-in)." placeholder:"RULE"`
+	Keep   bool     `help:"Keep the logs of runs that were right, too."`
 	BinDir string   `help:"Folder of billingd and stripesim. Not given: where billingctl is." placeholder:"DIR"`
 	Dir    string   `help:"Folder for what the selftest keeps while it runs. Not given: in the user's cache." placeholder:"DIR"`
 }
@@ -35,7 +36,7 @@ func (c selftestCommand) Run(s *shell) error {
 	if c.Lanes < 0 || c.Lanes > 256 {
 		return usage("--lanes must be 1 to 256")
 	}
-	o := selftest.Options{Seed: c.Seed, Runs: c.Runs, Lanes: c.Lanes, Plots: c.Plot, Out: s.Out, Progress: s.progress()}
+	o := selftest.Options{Seed: c.Seed, Runs: c.Runs, Lanes: c.Lanes, Plots: c.Plot, Keep: c.Keep, Out: s.Out, Progress: s.progress()}
 	switch c.Break {
 	case "keys":
 		o.IgnoreKeys = true

@@ -31,6 +31,7 @@ const (
 	period        = "2026-12"
 	template      = "month"
 	upWithin      = 60 * time.Second
+	abandoned     = "3s" // the server ends the transaction of whoever is frozen in it; 15s elsewhere
 )
 
 // The stand-in's clock: before anybody owes anything, and when all do.
@@ -200,7 +201,7 @@ func (r *replica) start(_ context.Context, crash string) (err error) {
 	}
 	hash := sha256.Sum256([]byte(r.h.token))
 	settings := map[string]string{
-		"DATABASE_URL":           r.dsn,
+		"DATABASE_URL":           r.dsn + "&idle_in_transaction_session_timeout=" + abandoned,
 		"STRIPE_API_BASE":        r.stand.API,
 		"STRIPE_API_KEY":         r.h.stripeKey,
 		"BILLING_LISTEN":         "127.0.0.1:0",

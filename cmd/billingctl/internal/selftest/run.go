@@ -1,6 +1,7 @@
 package selftest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,10 +26,11 @@ import (
 const (
 	struckWithin  = 4 * time.Second  // then the point is held for never reached
 	decidedWithin = 12 * time.Second // then a step goes on all the same
-	restWithin    = 2 * time.Minute  // then a bill that is still open is lost
+	restWithin    = 4 * time.Minute  // then a bill that is still open is lost
 	tick          = 20 * time.Millisecond
-	stillFor      = 1500 * time.Millisecond // then the business clock moves on
-	attempts      = 3                       // of a bill, before it is settled outside Stripe
+	quietFor      = 300 * time.Millisecond // all wait for time to pass: it does
+	stillFor      = 8 * time.Second        // much longer than a lease: the same
+	attempts      = 3                      // of a bill, before it is settled outside Stripe
 )
 
 // tally counts what a run did.
@@ -47,19 +49,24 @@ type run struct {
 	conn     *pgx.Conn
 	asking   sync.WaitGroup
 	tally    tally
-	spent    time.Duration // what the business clock has been moved by
+	leaps    []leap
+	settling bool // nobody stays frozen any more
 }
 
 // play plays a script to its end and judges it. An error says that the run
 // could not be carried through, which says nothing about the service.
-func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken map[string]string, forgetful bool) (verdict, tally, error) {
+func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken map[string]string, o Options) (verdict, tally, error) {
 	r := &run{h: h, s: s, stand: stand, database: fmt.Sprintf("run_%d", s.seed)}
 	defer r.clear()
-	e, err := r.month(ctx, broken, forgetful)
+	e, err := r.month(ctx, broken, o.IgnoreKeys)
 	if err != nil {
 		return verdict{}, r.tally, err
 	}
-	return judge(e), r.tally, nil
+	v := judge(e)
+	if !v.right() || o.Keep {
+		h.keepRequests(s.seed, e.requests)
+	}
+	return v, r.tally, nil
 }
 
 // clear ends and removes what the run had.
@@ -179,7 +186,7 @@ func (r *run) wake(ctx context.Context, which int) error {
 
 func (r *run) jump(ctx context.Context, by time.Duration) error {
 	r.tally.Jumps++
-	r.spent += by
+	r.leaps = append(r.leaps, leap{time.Now(), by})
 	return r.stand.Call(ctx, http.MethodPost, "/control/clock", map[string]string{"advance": by.String()}, nil)
 }
 
@@ -265,6 +272,9 @@ func (r *run) pause(ctx context.Context, d time.Duration) error {
 // revive starts those again that have died, each when its script says.
 func (r *run) revive(ctx context.Context) error {
 	for _, p := range r.replicas {
+		if p.child != nil && r.settling {
+			_ = p.child.Signal(syscall.SIGCONT) // a point may be reached late
+		}
 		if p.child == nil || !p.dead() {
 			continue
 		}
@@ -335,6 +345,7 @@ func (r *run) settle(ctx context.Context) (e evidence, err error) {
 		return e, err
 	}
 	r.thaw()
+	r.settling = true
 	for _, p := range r.replicas {
 		p.lives = append(slices.Clip(p.lives[:min(p.life+1, len(p.lives))]), life{}) // nobody dies any more, once started again
 		if p.child == nil {
@@ -359,13 +370,14 @@ func (r *run) settle(ctx context.Context) (e evidence, err error) {
 // too long.
 func (r *run) toRest(ctx context.Context) (open string, err error) {
 	watch, still := parts.NewStopwatch(), parts.NewStopwatch()
-	jumps := []time.Duration{16 * time.Minute, 25 * time.Hour, 25 * time.Hour, 48 * time.Hour, 48 * time.Hour}
+	jumps := []time.Duration{16 * time.Minute, 25 * time.Hour, 25 * time.Hour, 48 * time.Hour, 16 * time.Minute}
 	for last := ""; ; {
 		rows, err := r.rows(ctx)
 		if err != nil {
 			return "", err
 		}
-		var waiting []string
+		var waiting, stand []string
+		quiet := len(rows) == bills
 		for _, b := range rows {
 			switch b.State {
 			case "succeeded", "void":
@@ -378,24 +390,27 @@ func (r *run) toRest(ctx context.Context) (open string, err error) {
 				}
 			}
 			waiting = append(waiting, fmt.Sprintf("%s is %s, attempt %d (%s)", b.Customer, b.State, b.Attempt, b.Reason))
+			stand = append(stand, fmt.Sprintf("%s/%d", b.Customer, b.Attempt))
+			quiet = quiet && b.waitsForTime()
 		}
 		r.asking.Wait()
 		if len(rows) == bills && len(waiting) == 0 {
 			return "", nil
 		}
-		now := fmt.Sprintf("%d of %d bills are on record; %s", len(rows), bills, strings.Join(waiting, "; "))
-		if now != last {
+		if now := fmt.Sprint(len(rows), quiet, stand); now != last {
 			last = now
 			still.Restart()
 		}
 		if watch.Look() > restWithin {
-			return "the run has not come to rest: " + now, nil
+			return fmt.Sprintf("the run has not come to rest: %d of %d bills are on record; %s", len(rows), bills, strings.Join(waiting, "; ")), nil
 		}
-		if still.Look() > stillFor && len(jumps) > 0 {
+		if patience := map[bool]time.Duration{true: quietFor, false: stillFor}[quiet]; len(rows) == bills && still.Look() > patience {
 			if err := r.jump(ctx, jumps[0]); err != nil {
 				return "", err
 			}
-			jumps = jumps[1:]
+			if len(jumps) > 1 {
+				jumps = jumps[1:]
+			}
 			still.Restart()
 		}
 		if err := r.hurry(ctx); err != nil {
@@ -417,7 +432,7 @@ func (r *run) hurry(ctx context.Context) error {
 
 // account asks both sides what happened.
 func (r *run) account(ctx context.Context, open string) (e evidence, err error) {
-	e.customers, e.open = r.h.customers, open
+	e.customers, e.open, e.leaps = r.h.customers, open, r.leaps
 	if e.rows, err = r.rows(ctx); err != nil {
 		return e, err
 	}
@@ -582,6 +597,17 @@ func (r *run) disconnect() {
 	}
 }
 
+// keepRequests writes down what came to the stand-in in a run that was wrong, a
+// line each.
+func (h *house) keepRequests(seed uint64, requests []request) {
+	var lines bytes.Buffer
+	out := json.NewEncoder(&lines)
+	for _, q := range requests {
+		_ = out.Encode(q) // plain values
+	}
+	_ = os.WriteFile(h.folder.Path(fmt.Sprintf("run-%d-stripe.log", seed)), lines.Bytes(), 0o600) // the verdict is told all the same
+}
+
 // forgetLogs removes the logs of a run that was right.
 func (h *house) forgetLogs(seed uint64) {
 	logs, err := filepath.Glob(h.folder.Path(fmt.Sprintf("run-%d-*.log", seed)))
@@ -592,4 +618,3 @@ func (h *house) forgetLogs(seed uint64) {
 		_ = os.Remove(path)
 	}
 }
-

@@ -185,16 +185,11 @@ func kills(s *script, r *rand.Rand) {
 // takes over when Stripe has forgotten every key.
 func lostID(s *script, r *rand.Rand) {
 	points := []string{"confirm.answered", "outcome.committing", "confirm.answered"}
-	s.replicas[0] = []life{{crash: fmt.Sprintf("%s:%d", pick(r, points), 1+r.IntN(12))}, {held: true}}
-	s.replicas[1] = []life{{}}
-	s.replicas[1][0].held = true
+	s.replicas[0] = []life{{crash: fmt.Sprintf("%s:%d", pick(r, points), 1+r.IntN(6))}, {held: true}}
+	s.replicas[1] = []life{{}} // up before it happens: its first look has not seen the charge
 	s.steps = append(s.steps,
 		step{when: struck, do: jumpClock, jump: pick(r, []time.Duration{25 * time.Hour, 26 * time.Hour})},
-		step{do: startOne, which: 1},
 		step{when: decided, do: startOne, which: 0})
-	if r.IntN(2) == 0 {
-		s.noise(r, 0.05)
-	}
 }
 
 // frozen stops a worker for longer than its lease. Another one takes its bills

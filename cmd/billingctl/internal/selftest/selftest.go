@@ -22,10 +22,11 @@ import (
 type Options struct {
 	Seed   uint64 // of the first run; the others follow it
 	Runs   int
-	Lanes  int    // runs at once; 0: LanesFor the machine
-	BinDir string // of billingd and stripesim
-	Base   string // folder of all selftests; see parts.Base
-	Plots  []string
+	Lanes  int      // runs at once; 0: LanesFor the machine
+	BinDir string   // of billingd and stripesim
+	Base   string   // folder of all selftests; see parts.Base
+	Plots  []string // empty: all of the ordinary series
+	Keep   bool     // the logs of runs that were right, too
 
 	// What a series is to find: a rule that billingd is told to break, and a
 	// stand-in that has forgotten what keys are for. FirstOnly ends it with the
@@ -98,7 +99,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if h.server != nil {
 		err = errors.Join(err, h.server.Stop(ending))
 	}
-	if (err == nil || errors.Is(err, context.Canceled)) && result.Right() {
+	if (err == nil || errors.Is(err, context.Canceled)) && result.Right() && !o.Keep {
 		return result, errors.Join(err, folder.Remove(ending))
 	}
 	return result, errors.Join(err, folder.RemoveData(ending))
@@ -149,7 +150,9 @@ func (h *house) series(ctx context.Context, o Options) (result Result, err error
 		sum.add(out.tally)
 		bar.Set(result.Runs)
 		if out.verdict.right() {
-			h.forgetLogs(out.script.seed)
+			if !o.Keep {
+				h.forgetLogs(out.script.seed)
+			}
 			continue
 		}
 		result.Doubled += len(out.verdict.Doubled)
@@ -195,7 +198,7 @@ func (h *house) lane(ctx context.Context, n int, o Options, seeds <-chan uint64,
 	for seed := range seeds {
 		out := outcome{script: write(seed, o.Plots)}
 		begun := time.Now()
-		out.verdict, out.tally, out.err = h.play(ctx, stand, out.script, broken, o.IgnoreKeys)
+		out.verdict, out.tally, out.err = h.play(ctx, stand, out.script, broken, o)
 		out.took = time.Since(begun)
 		outcomes <- out
 		if out.err != nil {
@@ -220,5 +223,5 @@ func (h *house) tell(o Options, out outcome) {
 	if o.Repeat != nil {
 		say("       again: %s", o.Repeat(out.script.seed))
 	}
-	say("       logs:  %s", strings.ReplaceAll(h.folder.Path(fmt.Sprintf("run-%d-?.log", out.script.seed)), " ", `\ `))
+	say("       logs:  %s", strings.ReplaceAll(h.folder.Path(fmt.Sprintf("run-%d-*.log", out.script.seed)), " ", `\ `))
 }

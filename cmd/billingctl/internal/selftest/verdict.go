@@ -18,6 +18,11 @@ type row struct {
 	Reason   string
 }
 
+// waitsForTime reports whether the bill rests until the business clock moves on.
+func (r row) waitsForTime() bool {
+	return (r.State == "unknown" || r.State == "sending") && (strings.Contains(r.Reason, "quiet period") || r.Reason == "processing")
+}
+
 // request is one that came to the stand-in.
 type request struct {
 	At          time.Time `json:"at"`
@@ -27,6 +32,9 @@ type request struct {
 	Fingerprint string    `json:"fingerprint"`
 	Status      int       `json:"status"`
 	Executed    bool      `json:"executed"`
+	Replayed    bool      `json:"replayed"`
+	Received    time.Time `json:"received"`
+	Fault       string    `json:"fault"`
 }
 
 // charge is one of the service's own books.
@@ -41,6 +49,7 @@ type evidence struct {
 	customers []demo.Customer
 	movements []parts.Movement // the stand-in's ledger
 	requests  []request        // every request that came to it
+	leaps     []leap           // of the business clock
 	counters  parts.Counters
 	rows      []row
 	charges   []charge         // the service's books
@@ -122,7 +131,7 @@ func judge(e evidence) (v verdict) {
 	if n := e.counters.UnkeyedPOSTs; n > 0 {
 		say(&v.Wrong, "%d POSTs came without an Idempotency-Key", n)
 	}
-	v.Wrong = append(v.Wrong, keys(e.requests)...)
+	v.Wrong = append(v.Wrong, keys(e.requests, e.leaps)...)
 	v.Wrong = append(v.Wrong, e.replayed...)
 	if e.open != "" && len(v.Lost) == 0 {
 		say(&v.Lost, "%s", e.open)
@@ -131,25 +140,42 @@ func judge(e evidence) (v verdict) {
 	return v
 }
 
+// leap is a move of the business clock.
+type leap struct {
+	at time.Time // real time
+	by time.Duration
+}
+
 // keys checks that a key stands for one request: it never came with other
-// parameters, and was never executed twice within its life.
-func keys(requests []request) (wrong []string) {
-	prints, executed := map[string]string{}, map[string]time.Time{}
+// parameters, and was never executed twice within its life. A request that came
+// before a leap may have been executed behind it, if its sender was frozen in
+// the middle of it.
+func keys(requests []request, leaps []leap) (wrong []string) {
+	leapt := func(since time.Time) (by time.Duration) {
+		for _, l := range leaps {
+			if l.at.After(since) {
+				by += l.by
+			}
+		}
+		return by
+	}
+	within := func(a, b request) bool { return b.At.Sub(a.At) < keyLife && leapt(a.Received) < keyLife }
+	prints, executed := map[string]request{}, map[string]request{}
 	for _, r := range requests {
-		if r.Method != "POST" || r.Key == "" {
+		if r.Method != "POST" || r.Key == "" || r.Fingerprint == "" { // cut off before it could be read
 			continue
 		}
-		if before, seen := prints[r.Key]; seen && before != r.Fingerprint && !strings.HasSuffix(r.Path, "/cancel") { // whose reason may differ
+		if before, seen := prints[r.Key]; seen && before.Fingerprint != r.Fingerprint && within(before, r) && !strings.HasSuffix(r.Path, "/cancel") { // whose reason may differ
 			wrong = append(wrong, fmt.Sprintf("key %s came with other parameters to %s", r.Key, r.Path))
 		}
-		prints[r.Key] = r.Fingerprint
+		prints[r.Key] = r
 		if !r.Executed {
 			continue
 		}
-		if before, seen := executed[r.Key]; seen && r.At.Sub(before) < keyLife {
-			wrong = append(wrong, fmt.Sprintf("key %s was executed twice within %s: %s", r.Key, r.At.Sub(before).Round(time.Second), r.Path))
+		if before, seen := executed[r.Key]; seen && within(before, r) {
+			wrong = append(wrong, fmt.Sprintf("key %s was executed twice within %s: %s", r.Key, r.At.Sub(before.At).Round(time.Second), r.Path))
 		}
-		executed[r.Key] = r.At
+		executed[r.Key] = r
 	}
 	return wrong
 }
