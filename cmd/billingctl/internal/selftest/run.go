@@ -24,8 +24,8 @@ import (
 
 // Bounds of a run, on a watch that does not count standstills of the machine.
 const (
-	struckWithin  = 4 * time.Second  // then the point is held for never reached
-	decidedWithin = 12 * time.Second // then a step goes on all the same
+	struckWithin  = 20 * time.Second // then the point is held for never reached
+	decidedWithin = 20 * time.Second // then a step goes on all the same
 	restWithin    = 4 * time.Minute  // then a bill that is still open is lost
 	tick          = 20 * time.Millisecond
 	quietFor      = 300 * time.Millisecond // all wait for time to pass: it does
@@ -231,17 +231,12 @@ func (r *run) waitFor(ctx context.Context, c condition) error {
 			if p.child == nil || p.dead() || p.frozen() || watch.Look() > struckWithin {
 				return nil
 			}
+			if under, err := r.underWay(ctx); err != nil || !under {
+				return err // nobody will reach the point any more
+			}
 		case decided:
-			rows, err := r.rows(ctx)
-			if err != nil {
+			if under, err := r.underWay(ctx); err != nil || !under || watch.Look() > decidedWithin {
 				return err
-			}
-			under := len(rows) < bills
-			for _, b := range rows {
-				under = under || slices.Contains([]string{"reserved", "sending", "closing", "held"}, b.State)
-			}
-			if !under || watch.Look() > decidedWithin {
-				return nil
 			}
 			if err := r.hurry(ctx); err != nil {
 				return err
@@ -251,6 +246,16 @@ func (r *run) waitFor(ctx context.Context, c condition) error {
 			return err
 		}
 	}
+}
+
+// underWay reports whether a bill is on its way.
+func (r *run) underWay(ctx context.Context) (bool, error) {
+	rows, err := r.rows(ctx)
+	under := len(rows) < bills
+	for _, b := range rows {
+		under = under || slices.Contains([]string{"reserved", "sending", "closing", "held"}, b.State)
+	}
+	return under, err
 }
 
 // pause lets time go by, in which the dead are started again.
