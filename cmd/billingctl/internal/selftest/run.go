@@ -557,10 +557,16 @@ func (r *run) replay(ctx context.Context) (came []string, err error) {
 	return came, err
 }
 
-// rows reads where the bills stand.
+// rows reads where the bills stand. One that the look found paid before it was
+// asked for has a fact and no row.
 func (r *run) rows(ctx context.Context) (rows []row, err error) {
 	err = r.onDatabase(ctx, func(conn *pgx.Conn) error {
-		found, err := conn.Query(ctx, `SELECT customer_id, state, attempt, coalesce(outcome->>'reason', '') FROM billing_records WHERE billing_period = $1 ORDER BY 1`, period)
+		found, err := conn.Query(ctx, `SELECT customer_id, state, attempt, coalesce(outcome->>'reason', '') FROM billing_records WHERE billing_period = $1
+			UNION ALL
+			SELECT payload->>'customer_id', 'succeeded', 0, 'recovered' FROM events e
+			WHERE event_type = 'customer.billed.v1' AND payload->>'billing_period' = $1
+				AND NOT EXISTS (SELECT FROM billing_records r WHERE r.customer_id = e.payload->>'customer_id' AND r.billing_period = $1)
+			ORDER BY 1`, period)
 		if err != nil {
 			return err
 		}
