@@ -294,8 +294,9 @@ func restored(s *script, r *rand.Rand) {
 		step{when: struck, do: restore},
 		step{do: jumpClock, jump: pick(r, []time.Duration{25 * time.Hour, 26 * time.Hour})},
 		step{do: startOne, which: 1},
-		step{when: decided, do: thaw},
-		step{after: millis(r, 100, 500), do: killOne, which: 0})
+		step{when: decided, do: jumpClock, jump: 25 * time.Hour}, // the others' keys are forgotten, too
+		step{do: thaw},
+		step{after: millis(r, 300, 700), do: killOne, which: 0})
 }
 
 // noise draws faults for a part of all requests.
