@@ -39,7 +39,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%q is not in the help", want)
 			}
 		}
-		for _, hidden := range []string{"reconcile", "vault-keys", "selftest"} {
+		for _, hidden := range []string{"reconcile", "vault-keys"} {
 			if strings.Contains(got.out, hidden) {
 				t.Errorf("%q is offered, and not available", hidden)
 			}
@@ -88,7 +88,6 @@ func TestUsage(t *testing.T) {
 		{"verify", "verify is not available in this version"},
 		{"adopt", "adopt is not available in this version"},
 		{"refunds list", "refunds list is not available in this version"},
-		{"selftest", "selftest is not available in this version"},
 		{"events export", "events export is not available in this version"},
 		{"runs close 2026-12", "runs close 2026-12 is not available in this version"},
 	} {

@@ -27,6 +27,7 @@ const (
 	struckWithin  = 20 * time.Second // then the point is held for never reached
 	decidedWithin = 20 * time.Second // then a step goes on all the same
 	restWithin    = 4 * time.Minute  // then a bill that is still open is lost
+	askWithin     = 10 * time.Second // of one service, before another is asked
 	tick          = 20 * time.Millisecond
 	quietFor      = 300 * time.Millisecond // all wait for time to pass: it does
 	stillFor      = 8 * time.Second        // much longer than a lease: the same
@@ -441,7 +442,7 @@ func (r *run) account(ctx context.Context, open string) (e evidence, err error) 
 	if e.rows, err = r.rows(ctx); err != nil {
 		return e, err
 	}
-	if err := r.books(ctx, &e); err != nil && open == "" {
+	if err := r.again(ctx, func() error { return r.books(ctx, &e) }); err != nil && open == "" {
 		return e, err
 	}
 	if e.movements, err = r.stand.Ledger(ctx, ""); err != nil {
@@ -469,7 +470,7 @@ func (r *run) books(ctx context.Context, e *evidence) error {
 	if err != nil {
 		return err
 	}
-	if err := caughtUp(ctx, c, upWithin); err != nil {
+	if err := caughtUp(ctx, c, askWithin); err != nil {
 		return err
 	}
 	var charges struct {
@@ -494,6 +495,20 @@ func (r *run) books(ctx context.Context, e *evidence) error {
 		e.taken[t.Currency] = t.Taken.Minor
 	}
 	return nil
+}
+
+// again asks until there is an answer: a point may be reached late, and take a
+// service with it that is being asked.
+func (r *run) again(ctx context.Context, ask func() error) (err error) {
+	for range 10 {
+		if err = ask(); err == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := r.pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // someone is a client of a service that is up.
@@ -540,11 +555,14 @@ func (r *run) replay(ctx context.Context) (came []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
-	c, err := r.someone(ctx)
+	err = r.again(ctx, func() error {
+		c, err := r.someone(ctx)
+		if err != nil {
+			return err
+		}
+		return caughtUp(ctx, c, askWithin)
+	})
 	if err != nil {
-		return nil, err
-	}
-	if err := caughtUp(ctx, c, upWithin); err != nil {
 		return nil, err
 	}
 	postsNow, factsNow, err := count()

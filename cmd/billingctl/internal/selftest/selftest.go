@@ -168,7 +168,7 @@ func (h *house) series(ctx context.Context, o Options) (result Result, err error
 	if err == nil {
 		err = context.Cause(ctx)
 	}
-	_, _ = fmt.Fprintf(o.Out, "  %s of %d bills: %s kills, %s freezes, %s clock jumps, %s restores; %s requests, %s movements of money; %.0f s\n",
+	_, _ = fmt.Fprintf(o.Out, "  %s runs of %d bills: %s kills, %s freezes, %s clock jumps, %s restores; %s requests, %s movements of money; %.0f s\n",
 		console.Count(result.Runs), bills, console.Count(sum.Kills), console.Count(sum.Freezes), console.Count(sum.Jumps), console.Count(sum.Restores),
 		console.Count(sum.Requests), console.Count(sum.Charges), time.Since(begun).Seconds())
 	return result, err
