@@ -6,19 +6,24 @@ TESTFLAGS ?=
 BENCHTIME ?= 2s
 SHAPES    := sagas/stripegateway/shapes
 ORACLE    := sagas/stripegateway/oracle
+SEED      ?= 1
+RUNS      ?= 300
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Paths are relative and hold no spaces; the folder above may.
 export GO
 
 .DEFAULT_GOAL := help
-.PHONY: help postgres build demo test shapes oracle race bench lint clean
+.PHONY: help postgres build demo selftest test shapes oracle race bench lint clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: postgres build ## bill 1,000 customers once, with a kill -9 in the middle (KEEP=1: leave it running)
 	@bin/billingctl demo $(if $(filter-out 0,$(KEEP)),--keep)
+
+selftest: postgres build ## 300 months that die everywhere, judged by Stripe's side (SEED=1 RUNS=300)
+	@bin/billingctl selftest --seed $(SEED) --runs $(RUNS)
 
 test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it works
 	@race=$$(.ci/race.sh) && set -x && \

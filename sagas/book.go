@@ -16,6 +16,7 @@ import (
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // errFenced says that a row moved on while its worker was away: another claim,
@@ -40,8 +41,19 @@ type entry struct {
 	// change sets the row after the decision.
 	change func(*record, domain.Bill)
 
+	commit moment // crash points around the commit
 	answer chan answer
 }
+
+// moment names the crash points before and behind a commit.
+type moment struct{ before, behind string }
+
+var (
+	intentCommit  = moment{"intent.committing", "intent.committed"}
+	startCommit   = moment{"start.committing", "start.committed"}
+	outcomeCommit = moment{"outcome.committing", "outcome.committed"}
+	closeCommit   = moment{"close.committing", "close.committed"}
+)
 
 type answer struct {
 	record   record
@@ -148,10 +160,16 @@ func (b *book) tryGroup(ctx context.Context, group []*entry, careful bool) ([]an
 	var unit *commands.Unit
 	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) (err error) {
 		answers, unit, err = b.writeIn(ctx, tx, group, careful)
+		for _, e := range group {
+			crashpoint.Reach(e.commit.before)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, e := range group {
+		crashpoint.Reach(e.commit.behind)
 	}
 	unit.Committed()
 	return answers, nil

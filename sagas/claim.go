@@ -10,6 +10,7 @@ import (
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // claimMost bounds the rows of one claim transaction.
@@ -57,11 +58,13 @@ func (c *Collector) claim(ctx context.Context, n int) (jobs []*job, more bool, e
 	var unit *commands.Unit
 	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		jobs, unit, err = c.claimIn(ctx, tx, bills, now)
+		crashpoint.Reach("claim.committing")
 		return err
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("claim: %w", err)
 	}
+	crashpoint.Reach("claim.committed")
 	unit.Committed()
 	c.claims.Add(1)
 	for _, j := range jobs {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // Windows of an unknown outcome, on business time. Stripe may forget a key
@@ -92,11 +93,17 @@ func (c *Collector) create(ctx context.Context, j *job, replaces string) error {
 		order.IntentNo, order.IntentID = order.IntentNo+1, ""
 	}
 	c.look.created()
+	crashpoint.Reach("create.sending")
 	p := c.gateway.Prepare(ctx, order)
+	crashpoint.Reach("create.answered")
 	if p.IntentID == "" {
 		return c.record(ctx, j, uncreated(p.Outcome))
 	}
-	err := c.note(ctx, j, func(domain.Customer, *record) *commands.Request {
+	if crashpoint.Broken(crashpoint.WriteOnce) {
+		j.r.intentID, j.r.latestCharge = p.IntentID, &p.LatestCharge
+		return c.confirm(ctx, j)
+	}
+	err := c.write(ctx, j, intentCommit, func(domain.Customer, *record) *commands.Request {
 		req := commands.Of(commands.CommitIntent{CustomerID: j.r.customer, BillingPeriod: j.r.period, IntentID: p.IntentID, Replaces: replaces})
 		return &req
 	}, func(r *record, b domain.Bill) {
@@ -123,13 +130,17 @@ func (c *Collector) confirm(ctx context.Context, j *job) error {
 			return err
 		}
 	}
-	return c.record(ctx, j, c.gateway.Take(ctx, j.r.order()))
+	crashpoint.Reach("confirm.sending")
+	o := c.gateway.Take(ctx, j.r.order())
+	crashpoint.Reach("confirm.answered")
+	return c.record(ctx, j, o)
 }
 
 // resolve finds out what became of an attempt that may have been sent, and
 // sends again only where that is safe.
 func (c *Collector) resolve(ctx context.Context, j *job) error {
 	f := c.gateway.Find(ctx, j.r.order())
+	crashpoint.Reach("find.answered")
 	switch f.State {
 	case IntentDecided:
 		return c.record(ctx, j, f.Outcome)
@@ -208,7 +219,7 @@ func (c *Collector) startAgain(ctx context.Context, j *job, again int) error {
 	if err != nil {
 		return err
 	}
-	return c.note(ctx, j, func(_ domain.Customer, r *record) *commands.Request {
+	return c.write(ctx, j, startCommit, func(_ domain.Customer, r *record) *commands.Request {
 		req := startAttempt(r)
 		return &req
 	}, func(r *record, b domain.Bill) {
@@ -250,7 +261,12 @@ func (c *Collector) close(ctx context.Context, j *job) error {
 }
 
 func (c *Collector) cancel(ctx context.Context, j *job) error {
+	if crashpoint.Broken(crashpoint.CancelBeforeVoid) {
+		return c.finish(ctx, j)
+	}
+	crashpoint.Reach("cancel.sending")
 	f := cancelOrFind(ctx, c.gateway, j.r.order(), cancelClosing)
+	crashpoint.Reach("cancel.answered")
 	switch f.State {
 	case IntentCancelled:
 		return c.finish(ctx, j)
@@ -282,7 +298,7 @@ func cancelOrFind(ctx context.Context, g Gateway, o Order, reason string) Findin
 // finish ends a bill whose intent can take no money any more.
 func (c *Collector) finish(ctx context.Context, j *job) error {
 	c.settled.Add(1)
-	return c.note(ctx, j, func(domain.Customer, *record) *commands.Request {
+	return c.write(ctx, j, closeCommit, func(domain.Customer, *record) *commands.Request {
 		req := commands.Of(commands.CompleteClosing{CustomerID: j.r.customer, BillingPeriod: j.r.period})
 		return &req
 	}, func(r *record, b domain.Bill) { settle(r, b, domain.Outcome{Reason: "closed"}) })
@@ -293,7 +309,7 @@ func (c *Collector) finish(ctx context.Context, j *job) error {
 func (c *Collector) record(ctx context.Context, j *job, o domain.Outcome) error {
 	c.pace.note(o)
 	e := c.entry(j)
-	e.always = o.Class == domain.Paid
+	e.commit, e.always = outcomeCommit, o.Class == domain.Paid
 	e.request = func(customer domain.Customer, r *record) *commands.Request {
 		b, _ := customer.Bill(j.r.period)
 		start := j.r.start
@@ -327,9 +343,14 @@ func (c *Collector) record(ctx context.Context, j *job, o domain.Outcome) error 
 // note writes something about the bill while the claim goes on; that renews
 // the lease. It leaves the row as written in j.
 func (c *Collector) note(ctx context.Context, j *job, request func(domain.Customer, *record) *commands.Request, change func(*record, domain.Bill)) error {
+	return c.write(ctx, j, moment{}, request, change)
+}
+
+// write is note with crash points around its commit.
+func (c *Collector) write(ctx context.Context, j *job, commit moment, request func(domain.Customer, *record) *commands.Request, change func(*record, domain.Bill)) error {
 	began := time.Now()
 	e := c.entry(j)
-	e.request = request
+	e.commit, e.request = commit, request
 	e.change = func(r *record, b domain.Bill) {
 		r.lease, r.backoff = c.config.Lease, 0
 		change(r, b)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // marked is an object at Stripe whose markers name a bill of ours.
@@ -162,11 +163,13 @@ func (l *Look) take(ctx context.Context, news []marked) (orphans []marked, err e
 	var unit *commands.Unit
 	err = pgx.BeginFunc(ctx, l.c.pool, func(tx pgx.Tx) error {
 		orphans, unit, err = l.takeIn(ctx, tx, news)
+		crashpoint.Reach("adopt.committing")
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
 	}
+	crashpoint.Reach("adopt.committed")
 	unit.Committed()
 	l.commits.Add(1)
 	return orphans, nil
@@ -201,6 +204,9 @@ func (l *Look) takeIn(ctx context.Context, tx pgx.Tx, news []marked) (orphans []
 			m := news[i]
 			b, _ := unit.Customer(m.bill.customer).Bill(m.bill.period)
 			if m.Succeeded != succeeded || !m.unknownTo(b) {
+				continue
+			}
+			if m.open() && crashpoint.Broken(crashpoint.Adopt) {
 				continue
 			}
 			if m.open() && (b.IntentID != "" || b.Status.Final()) {

@@ -10,6 +10,7 @@ import (
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // Preflight writes the pre-flight row of every ChargeRequested, whichever road
@@ -28,8 +29,11 @@ func Preflight(wake func()) tracking.Processor {
 			domain.ChargeReleased{}.EventName(),
 		},
 		PageSize: preflightPage, Partitions: eventstore.Partitions, Pace: sagaPace,
-		Handler:     tracking.HandlerFunc(preflight),
-		AfterCommit: func(*tracking.Page) { wake() },
+		Handler: tracking.HandlerFunc(preflight),
+		AfterCommit: func(*tracking.Page) {
+			crashpoint.Reach("preflight.committed")
+			wake()
+		},
 	}
 }
 
@@ -78,12 +82,12 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 		writes.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
 			WHERE customer_id = ANY($1) AND state = 'waiting'`, resumed)
 	}
-	if writes.Len() == 0 {
-		return nil
+	if writes.Len() > 0 {
+		if err := p.Tx.SendBatch(ctx, writes).Close(); err != nil {
+			return fmt.Errorf("preflight: end bills: %w", err)
+		}
 	}
-	if err := p.Tx.SendBatch(ctx, writes).Close(); err != nil {
-		return fmt.Errorf("preflight: end bills: %w", err)
-	}
+	crashpoint.Reach("preflight.committing")
 	return nil
 }
 

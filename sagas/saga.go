@@ -13,6 +13,7 @@ import (
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // Saga is a pure definition: which instance an event belongs to, what the
@@ -40,7 +41,8 @@ func (s Saga[S]) Processor(d *commands.Dispatcher) tracking.Processor {
 	return tracking.Processor{
 		Name: s.Name, Kind: tracking.Effectful, Start: tracking.Beginning, Events: s.Events,
 		PageSize: sagaPage, Partitions: eventstore.Partitions, Pace: sagaPace,
-		Handler: tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error { return s.handle(ctx, d, p) }),
+		Handler:     tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error { return s.handle(ctx, d, p) }),
+		AfterCommit: func(*tracking.Page) { crashpoint.Reach("saga.committed") },
 	}
 }
 
@@ -105,7 +107,9 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 		}
 		p.Appended |= grown
 	}
-	return s.save(ctx, p.Tx, byID)
+	err := s.save(ctx, p.Tx, byID)
+	crashpoint.Reach("saga.committing")
+	return err
 }
 
 // letter is a command that an instance asks for, and the event it follows from.

@@ -14,6 +14,7 @@ import (
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // never is a due time that does not come: the subscription is paused.
@@ -136,11 +137,13 @@ func (s *DueScanner) Scan(ctx context.Context) (moved int, err error) {
 	var unit *commands.Unit
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		moved, unit, err = s.scanIn(ctx, tx, ids, now)
+		crashpoint.Reach("due.committing")
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("declare dues: %w", err)
 	}
+	crashpoint.Reach("due.committed")
 	unit.Committed()
 	return moved, nil
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // Exit codes: 0 after an ordered stop, 1 if the service failed, 2 if its
@@ -39,6 +40,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: settings.LogLevel}))
+	if !settings.Crash.IsZero() {
+		crashpoint.Arm(settings.Crash)
+		log.Warn("this process is armed for the selftest", "plan", settings.Crash.String())
+	}
 	if err := run(ctx, settings, log); err != nil {
 		log.Error("billingd stopped", "error", err)
 		os.Exit(exitFailed)

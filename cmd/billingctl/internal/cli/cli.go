@@ -32,6 +32,7 @@ type commandLine struct {
 	Output string `short:"o" help:"How to print data: table or json." enum:"table,json" default:"table" placeholder:"FORMAT"`
 
 	Demo        demoCommand        `cmd:"" help:"Bill a month of made-up customers on real parts, with a kill -9 in the middle, and check the books."`
+	Selftest    selftestCommand    `cmd:"" help:"Kill, freeze and lie to the service in every way there is, and check that no bill is doubled or lost."`
 	Dispatch    dispatchCommand    `cmd:"" help:"Send one command to the service."`
 	Import      importCommand      `cmd:"" help:"Import customers from a file of NDJSON."`
 	Events      eventsCommand      `cmd:"" help:"Read the log."`
@@ -48,7 +49,6 @@ type commandLine struct {
 	Saga      planned `cmd:"" hidden:"" passthrough:""`
 	VaultKeys planned `cmd:"" hidden:"" passthrough:""`
 	Verify    planned `cmd:"" hidden:"" passthrough:""`
-	Selftest  planned `cmd:"" hidden:"" passthrough:""`
 }
 
 const description = `Operates Billonce, which bills every customer exactly once per billing period.

@@ -39,7 +39,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%q is not in the help", want)
 			}
 		}
-		for _, hidden := range []string{"vault-keys", "selftest"} {
+		for _, hidden := range []string{"vault-keys"} {
 			if strings.Contains(got.out, hidden) {
 				t.Errorf("%q is offered, and not available", hidden)
 			}
@@ -87,7 +87,6 @@ func TestUsage(t *testing.T) {
 		{"vault-keys issue", "vault-keys issue is not available in this version"},
 		{"verify", "verify is not available in this version"},
 		{"adopt", "missing flags: --reason=TEXT"},
-		{"selftest", "selftest is not available in this version"},
 		{"events export", "events export is not available in this version"},
 		{"runs close 2026-12", "runs close 2026-12 is not available in this version"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/demo"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
 // demoCommand runs the demo.
@@ -89,7 +90,7 @@ func quoted(word string) string {
 }
 
 func (d demoCommand) stop(s *shell, base string) error {
-	n, err := demo.Stop(s.ctx, base)
+	n, err := parts.Stop(s.ctx, base)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (d demoCommand) base() (string, error) {
 	if d.Dir != "" {
 		return filepath.Abs(d.Dir)
 	}
-	return demo.Base()
+	return parts.Base("demo")
 }
 
 // binDir is the folder of the programs.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
 // shownFindings is how many things that are wrong are printed.
@@ -17,11 +18,11 @@ func (d *demo) account(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	movements, err := d.stand.ledger(ctx, "") // anew and whole: what was read on the way may have changed
+	movements, err := d.stand.Ledger(ctx, "") // anew and whole: what was read on the way may have changed
 	if err != nil {
 		return err
 	}
-	count, err := d.stand.counters(ctx)
+	count, err := d.stand.Counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,14 +68,14 @@ func (a audit) table() *console.Table {
 }
 
 // pace prints how fast the month was billed, by the stand-in's clock.
-func (d *demo) pace(movements []movement, cost commits) {
+func (d *demo) pace(movements []parts.Movement, cost commits) {
 	if !d.kill.done {
 		charges, took := span(movements)
 		d.say("  pace             %s from the first to the last in %s: %.0f bills/s", plural(charges, "charge", "charges"), seconds(took), perSecond(charges, took))
 		d.say("  commits a bill   %s", cost)
 		return
 	}
-	var claimed, free []movement
+	var claimed, free []parts.Movement
 	for _, m := range movements[min(d.kill.charges, len(movements)):] {
 		if d.kill.inFlight[m.Customer] {
 			claimed = append(claimed, m)
@@ -98,7 +99,7 @@ func (d *demo) part(ctx context.Context) error {
 	if !d.Keep {
 		return d.stop(context.WithoutCancel(ctx))
 	}
-	if err := d.folder.keep(); err != nil {
+	if err := d.folder.Keep(); err != nil {
 		return fmt.Errorf("keep the demo: %w", err)
 	}
 	k := d.addresses()
@@ -106,7 +107,7 @@ func (d *demo) part(ctx context.Context) error {
 	d.say("Everything is left running.\n")
 	d.say("  billingd    %s  (token %s)", k.API, k.Token)
 	d.say("  stripesim   %s, control %s", k.Stripe, k.Control)
-	d.say("  logs        %s\n", d.folder.dir)
+	d.say("  logs        %s\n", d.folder.Dir)
 	d.say("To try:\n")
 	d.say("  export BILLINGCTL_URL=%s BILLINGCTL_TOKEN=%s", k.API, k.Token)
 	d.say("  export DATABASE_URL='%s'", k.Database)
@@ -116,7 +117,7 @@ func (d *demo) part(ctx context.Context) error {
 	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" -H 'Content-Type: application/json' \\")
 	d.say("       -d '{\"customer_id\":\"%s\",\"billing_period\":\"2027-01\",\"amount_minor\":%d,\"currency\":\"%s\"}' \"$BILLINGCTL_URL/v1/commands/charge-billing?wait=5s\"",
 		first, d.Customers[0].AmountMinor, d.Customers[0].Currency)
-	d.say("  curl -d '{\"set\":\"2027-01-02T12:00:00Z\"}' %s   # the next month falls due", d.stand.clockURL())
+	d.say("  curl -d '{\"set\":\"2027-01-02T12:00:00Z\"}' %s   # the next month falls due", d.stand.ClockURL())
 	d.say("  curl '%s/control/ledger?customer=%s'", k.Control, d.Customers[0].StripeCustomerID)
 	d.say("  %s runs show %s", d.Command, d.period)
 	d.say("  %s events show %s", d.Command, first)
@@ -135,7 +136,7 @@ func (d *demo) verdict(a audit) error {
 		d.say("WRONG: %s", f)
 	}
 	if !a.right() {
-		d.say("The logs are in %s%s.\n", d.folder.dir, map[bool]string{false: " until the next demo"}[d.Keep])
+		d.say("The logs are in %s%s.\n", d.folder.Dir, map[bool]string{false: " until the next demo"}[d.Keep])
 	}
 	d.say("demo: customers=%d charged=%d twice=%d missing=%d", a.customers, a.charged, len(a.twice), len(a.missing))
 	if !a.right() {

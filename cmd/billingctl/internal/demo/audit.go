@@ -5,27 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 	"github.com/billonce/billonce/domain"
 )
-
-// movement is a line of the stand-in's ledger: an attempt to move money.
-type movement struct {
-	Charge   string            `json:"charge"`
-	Intent   string            `json:"payment_intent"`
-	Customer string            `json:"customer"`
-	Amount   int64             `json:"amount"`
-	Currency string            `json:"currency"`
-	Status   string            `json:"status"`
-	Metadata map[string]string `json:"metadata"`
-	At       time.Time         `json:"at"` // on the stand-in's clock
-}
-
-// moved reports whether the movement took money.
-func (m movement) moved() bool { return m.Status == "succeeded" }
-
-func (m movement) money() domain.Money {
-	return domain.Money{Minor: m.Amount, Currency: domain.Currency(m.Currency)}
-}
 
 // audit compares what customers were charged with what they owe. It knows the
 // ledger alone, and customers by their names at Stripe.
@@ -57,7 +39,7 @@ func (a *audit) find(format string, args ...any) {
 }
 
 // newAudit compares customers, who owe once each, with movements of one period.
-func newAudit(customers []Customer, movements []movement) audit {
+func newAudit(customers []Customer, movements []parts.Movement) audit {
 	a := audit{customers: len(customers)}
 	sums := map[domain.Currency]*subtotal{}
 	sum := func(c domain.Currency) *subtotal {
@@ -75,15 +57,15 @@ func newAudit(customers []Customer, movements []movement) audit {
 		*to = total
 	}
 
-	byCustomer := map[string][]movement{}
+	byCustomer := map[string][]parts.Movement{}
 	for _, m := range movements {
-		if !m.moved() {
+		if !m.Moved() {
 			continue
 		}
 		a.charges++
-		s := sum(m.money().Currency)
+		s := sum(m.Money().Currency)
 		s.charges++
-		add(&s.chargedSum, m.money())
+		add(&s.chargedSum, m.Money())
 		byCustomer[m.Customer] = append(byCustomer[m.Customer], m)
 	}
 	for _, c := range customers {
@@ -93,8 +75,8 @@ func newAudit(customers []Customer, movements []movement) audit {
 		charges := byCustomer[c.StripeCustomerID]
 		delete(byCustomer, c.StripeCustomerID)
 		for _, m := range charges {
-			if m.money() != c.Owes() {
-				a.find("%s owes %s and was charged %s (%s)", c.CustomerID, c.Owes(), m.money(), m.Charge)
+			if m.Money() != c.Owes() {
+				a.find("%s owes %s and was charged %s (%s)", c.CustomerID, c.Owes(), m.Money(), m.Charge)
 			}
 		}
 		switch {
@@ -109,7 +91,7 @@ func newAudit(customers []Customer, movements []movement) audit {
 		a.charged++
 	}
 	for name, charges := range byCustomer { // those left over
-		a.find("%q owes nothing and was charged %s (%s)", name, charges[0].money(), charges[0].Charge)
+		a.find("%q owes nothing and was charged %s (%s)", name, charges[0].Money(), charges[0].Charge)
 	}
 	for _, s := range sums {
 		a.sums = append(a.sums, *s)
@@ -129,8 +111,8 @@ func newAudit(customers []Customer, movements []movement) audit {
 
 // ofPeriod are the movements of one billing period: those that say so, and
 // those that do not say which.
-func ofPeriod(movements []movement, period string) []movement {
-	return slices.DeleteFunc(slices.Clone(movements), func(m movement) bool {
+func ofPeriod(movements []parts.Movement, period string) []parts.Movement {
+	return slices.DeleteFunc(slices.Clone(movements), func(m parts.Movement) bool {
 		p, says := m.Metadata["billing_period"]
 		return says && p != period
 	})
@@ -138,10 +120,10 @@ func ofPeriod(movements []movement, period string) []movement {
 
 // span is how many charges there are and how long it took from the first to
 // the last.
-func span(movements []movement) (charges int, took time.Duration) {
+func span(movements []parts.Movement) (charges int, took time.Duration) {
 	var first, last time.Time
 	for _, m := range movements {
-		if !m.moved() {
+		if !m.Moved() {
 			continue
 		}
 		if charges == 0 || m.At.Before(first) {

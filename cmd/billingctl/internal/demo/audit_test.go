@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 	"github.com/billonce/billonce/domain"
 )
 
@@ -17,8 +18,8 @@ func customer(n int, minor int64, currency string) Customer {
 	return Customer{CustomerID: fmt.Sprintf("cust_%d", n), StripeCustomerID: fmt.Sprintf("cus_%d", n), AmountMinor: minor, Currency: currency}
 }
 
-func charged(c Customer, id string) movement {
-	return movement{Charge: id, Customer: c.StripeCustomerID, Amount: c.AmountMinor, Currency: c.Currency, Status: "succeeded", At: now,
+func charged(c Customer, id string) parts.Movement {
+	return parts.Movement{Charge: id, Customer: c.StripeCustomerID, Amount: c.AmountMinor, Currency: c.Currency, Status: "succeeded", At: now,
 		Metadata: map[string]string{"billing_period": "2026-12"}}
 }
 
@@ -34,7 +35,7 @@ func TestAuditOfAGoodMonth(t *testing.T) {
 	t.Parallel()
 	declined := charged(usd, "ch_0")
 	declined.Status = "failed"
-	a := newAudit(all, []movement{declined, charged(kwd, "ch_4"), charged(usd, "ch_1"), charged(jpy, "ch_3"), charged(eur, "ch_2")})
+	a := newAudit(all, []parts.Movement{declined, charged(kwd, "ch_4"), charged(usd, "ch_1"), charged(jpy, "ch_3"), charged(eur, "ch_2")})
 	if !a.right() || a.customers != 4 || a.charged != 4 || a.charges != 4 || len(a.twice) != 0 || len(a.missing) != 0 {
 		t.Errorf("got %+v", a)
 	}
@@ -58,14 +59,14 @@ all               4          -          -        4              0            0
 // Whatever is wrong is found and named, however the sums come out.
 func TestAuditFinds(t *testing.T) {
 	t.Parallel()
-	good := []movement{charged(usd, "ch_1"), charged(eur, "ch_2"), charged(jpy, "ch_3"), charged(kwd, "ch_4")}
-	with := func(more ...movement) []movement { return append(slices.Clone(good), more...) }
+	good := []parts.Movement{charged(usd, "ch_1"), charged(eur, "ch_2"), charged(jpy, "ch_3"), charged(kwd, "ch_4")}
+	with := func(more ...parts.Movement) []parts.Movement { return append(slices.Clone(good), more...) }
 	wrongAmount, wrongCurrency, unmarked := charged(usd, "ch_1"), charged(usd, "ch_1"), charged(usd, "ch_9")
 	wrongAmount.Amount, wrongCurrency.Currency, unmarked.Metadata = 999, "eur", nil
 	stranger := charged(customer(9, 100, "usd"), "ch_9")
 	for _, test := range []struct {
 		name                    string
-		movements               []movement
+		movements               []parts.Movement
 		charged, twice, missing int
 		finding                 string
 	}{
@@ -91,7 +92,7 @@ func TestAuditLooksBehindSums(t *testing.T) {
 	a, b := customer(1, 1000, "usd"), customer(2, 2000, "usd")
 	swappedA, swappedB := charged(a, "ch_1"), charged(b, "ch_2")
 	swappedA.Amount, swappedB.Amount = 2000, 1000
-	got := newAudit([]Customer{a, b}, []movement{swappedA, swappedB})
+	got := newAudit([]Customer{a, b}, []parts.Movement{swappedA, swappedB})
 	if len(got.findings) != 2 || got.sums[0].owed != got.sums[0].chargedSum {
 		t.Errorf("got %+v", got)
 	}
@@ -101,7 +102,7 @@ func TestAuditOfSumsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	huge := charged(usd, "ch_1")
 	huge.Amount = 1 << 62
-	if a := newAudit([]Customer{usd}, []movement{huge, huge, huge}); !slices.ContainsFunc(a.findings, func(f string) bool { return strings.Contains(f, "cannot be told") }) {
+	if a := newAudit([]Customer{usd}, []parts.Movement{huge, huge, huge}); !slices.ContainsFunc(a.findings, func(f string) bool { return strings.Contains(f, "cannot be told") }) {
 		t.Errorf("got %q", a.findings)
 	}
 }
@@ -111,7 +112,7 @@ func TestOfPeriod(t *testing.T) {
 	january, unmarked := charged(usd, "ch_2"), charged(usd, "ch_3")
 	january.Metadata = map[string]string{"billing_period": "2027-01"}
 	unmarked.Metadata = nil
-	got := ofPeriod([]movement{charged(usd, "ch_1"), january, unmarked}, "2026-12")
+	got := ofPeriod([]parts.Movement{charged(usd, "ch_1"), january, unmarked}, "2026-12")
 	if len(got) != 2 || got[0].Charge != "ch_1" || got[1].Charge != "ch_3" {
 		t.Errorf("got %+v", got)
 	}
@@ -119,7 +120,7 @@ func TestOfPeriod(t *testing.T) {
 
 func TestPace(t *testing.T) {
 	t.Parallel()
-	var movements []movement
+	var movements []parts.Movement
 	for i := range 101 {
 		m := charged(usd, fmt.Sprint(i))
 		m.At = now.Add(time.Duration(i) * 2 * time.Millisecond)
@@ -138,7 +139,7 @@ func TestPace(t *testing.T) {
 
 func TestBooks(t *testing.T) {
 	t.Parallel()
-	movements := []movement{charged(usd, "ch_1"), charged(eur, "ch_2")}
+	movements := []parts.Movement{charged(usd, "ch_1"), charged(eur, "ch_2")}
 	a := newAudit([]Customer{usd, eur}, movements)
 	good := func() books {
 		b := books{Bills: 2, Paid: 2, charges: map[string]bool{"ch_1": true, "ch_2": true}}

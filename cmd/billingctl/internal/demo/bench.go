@@ -69,12 +69,12 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err != nil {
 		return 0, err
 	}
-	earlier, err := d.stand.ledger(ctx, "")
+	earlier, err := d.stand.Ledger(ctx, "")
 	if err != nil {
 		return 0, err
 	}
 	d.ledger = newLedgerReader(d.stand, earlier)
-	if err := d.stand.setClock(ctx, due); err != nil {
+	if err := d.stand.SetClock(ctx, due); err != nil {
 		return 0, err
 	}
 	end := d.showProgress("  charging " + d.period)
@@ -154,7 +154,7 @@ func (d *demo) rawBill(ctx context.Context, caller *http.Client, c Customer, key
 }
 
 func (d *demo) rawCall(ctx context.Context, caller *http.Client, path, key string, form url.Values) (answer string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.stand.api+path, strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.stand.API+path, strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err
 	}

@@ -13,47 +13,9 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 	"github.com/billonce/billonce/domain"
 )
-
-// processors is how the processors stand.
-type processors struct {
-	Items []struct {
-		Processor    string `json:"processor"`
-		BehindEvents int64  `json:"behind_events"`
-		Parked       int    `json:"parked"`
-		Paused       bool   `json:"paused"`
-		LastError    string `json:"last_error"`
-	} `json:"items"`
-}
-
-func readProcessors(ctx context.Context, c *client.Client) (p processors, err error) {
-	err = c.Read(ctx, "/v1/processors", nil, &p)
-	return p, err
-}
-
-// behind names the processors that are not at the end of the log, or parked
-// somebody; it is empty if all is well.
-func (p processors) behind() string {
-	var parts []string
-	for _, i := range p.Items {
-		if i.BehindEvents == 0 && i.Parked == 0 {
-			continue
-		}
-		part := fmt.Sprintf("%s is %d events behind", i.Processor, i.BehindEvents)
-		if i.Paused {
-			part += ", being paused"
-		}
-		if i.Parked > 0 {
-			part += fmt.Sprintf(", with %d customers parked", i.Parked)
-		}
-		if i.LastError != "" {
-			part += ", last error " + i.LastError
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, "; ")
-}
 
 // books are what the service itself says of a period.
 type books struct {
@@ -78,7 +40,7 @@ type minorUnits struct {
 // bills paid and every read model at the end of the log, or patience at its
 // end.
 func readBooks(ctx context.Context, c *client.Client, period string, bills int, patience time.Duration) (b books, err error) {
-	err = awaitEvery(ctx, serviceEvery, patience, func() (bool, error) {
+	err = parts.AwaitEvery(ctx, serviceEvery, patience, func() (bool, error) {
 		b = books{}
 		err := c.Read(ctx, "/v1/runs/"+period, nil, &b)
 		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusNotFound {
@@ -87,10 +49,10 @@ func readBooks(ctx context.Context, c *client.Client, period string, bills int, 
 		if err != nil || b.Paid < bills || b.Open > 0 {
 			return false, err
 		}
-		p, err := readProcessors(ctx, c)
-		return err == nil && p.behind() == "", err
+		p, err := parts.ReadProcessors(ctx, c)
+		return err == nil && p.Behind() == "", err
 	})
-	if err != nil && !errors.Is(err, errTooLong) {
+	if err != nil && !errors.Is(err, parts.ErrTooLong) {
 		return b, fmt.Errorf("read the service's books: %w", err)
 	}
 	b.charges = map[string]bool{}
@@ -116,7 +78,7 @@ func readBooks(ctx context.Context, c *client.Client, period string, bills int, 
 }
 
 // compare says in which figures the books differ from the ledger.
-func (b books) compare(a audit, movements []movement) (differences []string) {
+func (b books) compare(a audit, movements []parts.Movement) (differences []string) {
 	differ := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
 	if b.Bills != a.customers || b.Paid != a.customers || b.Open != 0 {
 		differ("the service's books have %d bills of %d customers, %d of them paid and %d open", b.Bills, a.customers, b.Paid, b.Open)
@@ -141,7 +103,7 @@ func (b books) compare(a audit, movements []movement) (differences []string) {
 	}
 	unknown := 0
 	for _, m := range movements {
-		if m.moved() && !b.charges[m.Charge] {
+		if m.Moved() && !b.charges[m.Charge] {
 			unknown++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
 // When billingd is killed, in percent of the customers charged; and how many
@@ -44,14 +45,14 @@ func (d *demo) charge(ctx context.Context) error {
 		}
 	}
 	if err := d.until(ctx, len(d.Customers)); err != nil {
-		if errors.Is(err, errTooLong) {
+		if errors.Is(err, parts.ErrTooLong) {
 			return nil // the account will tell who is missing
 		}
 		return err
 	}
 	if d.kill.done {
 		// Whatever the dead process had begun has lost its claim by then.
-		if err := pause(ctx, time.Until(d.kill.at.Add(lease+stripeTimeout))); err != nil {
+		if err := parts.Pause(ctx, time.Until(d.kill.at.Add(lease+stripeTimeout))); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (d *demo) showProgress(label string) (end func()) {
 
 // until follows the ledger until so many customers are charged.
 func (d *demo) until(ctx context.Context, customers int) error {
-	still := newStopwatch()
+	still := parts.NewStopwatch()
 	for len(d.ledger.charged) < customers {
 		more, err := d.ledger.read(ctx)
 		if err != nil {
@@ -78,13 +79,13 @@ func (d *demo) until(ctx context.Context, customers int) error {
 		}
 		d.bar.Set(len(d.ledger.charged))
 		if more {
-			still.restart()
+			still.Restart()
 		}
-		if still.look() > d.Patience {
+		if still.Look() > d.Patience {
 			d.explain(ctx)
-			return errTooLong
+			return parts.ErrTooLong
 		}
-		if err := pause(ctx, ledgerEvery); err != nil {
+		if err := parts.Pause(ctx, ledgerEvery); err != nil {
 			return err
 		}
 	}
@@ -94,8 +95,8 @@ func (d *demo) until(ctx context.Context, customers int) error {
 // killService kills billingd, makes sure that it is dead, and says what it has
 // left in flight.
 func (d *demo) killService(ctx context.Context) error {
-	pid := d.billingd.process.Pid
-	if err := d.billingd.kill(); err != nil {
+	pid := d.billingd.Pid()
+	if err := d.billingd.Kill(); err != nil {
 		return err
 	}
 	d.kill.at = time.Now()
@@ -107,7 +108,7 @@ func (d *demo) killService(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.stand.speedUp(ctx); err != nil {
+	if err := d.stand.ClearFaults(ctx); err != nil {
 		return err
 	}
 	if _, err := d.ledger.read(ctx); err != nil {
@@ -149,12 +150,12 @@ func (d *demo) explain(ctx context.Context) {
 	if len(page.Items) > 0 {
 		_ = table.Write(d.Out, "    ")
 	}
-	processors, err := readProcessors(ctx, d.service)
+	processors, err := parts.ReadProcessors(ctx, d.service)
 	if err != nil {
 		d.say("    the processors cannot be read: %v", err)
 	}
-	if behind := processors.behind(); behind != "" {
+	if behind := processors.Behind(); behind != "" {
 		d.say("    processors: %s", behind)
 	}
-	d.say("    the log of billingd is %s", d.billingd.log)
+	d.say("    the log of billingd is %s", d.billingd.Log)
 }

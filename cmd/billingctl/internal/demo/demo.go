@@ -13,13 +13,14 @@ import (
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
 	"github.com/billonce/billonce/cmd/billingctl/internal/imports"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
 // Options of a demo.
 type Options struct {
 	Customers []Customer
 	BinDir    string // of billingd and stripesim
-	Base      string // folder of all demos; see Base
+	Base      string // folder of all demos; see parts.Base
 	Keep      bool   // leave everything running
 	NoKill    bool   // let billingd live
 	// Latency is how late the stand-in answers confirms until the kill.
@@ -80,7 +81,7 @@ func (d *demo) hosted(ctx context.Context, story func(context.Context) error) er
 	if err := d.findPrograms(); err != nil {
 		return err
 	}
-	folder, swept, err := newFolder(ctx, d.Base)
+	folder, swept, err := parts.NewFolder(ctx, d.Base)
 	if err != nil {
 		return err
 	}
@@ -118,16 +119,16 @@ func (d *demo) clearUp(ctx context.Context, err error) error {
 		err = stopped
 	}
 	if err == nil || errors.Is(err, context.Canceled) {
-		if removed := d.folder.remove(ctx); removed != nil {
+		if removed := d.folder.Remove(ctx); removed != nil {
 			err = errors.Join(err, removed)
 		}
 		return err
 	}
-	if removed := d.folder.removeData(ctx); removed != nil {
+	if removed := d.folder.RemoveData(ctx); removed != nil {
 		err = errors.Join(err, removed)
 	}
 	if !errors.Is(err, ErrWrong) {
-		err = fmt.Errorf("%w\nthe logs are in %s until the next demo", err, d.folder.dir)
+		err = fmt.Errorf("%w\nthe logs are in %s until the next demo", err, d.folder.Dir)
 	}
 	return err
 }
@@ -145,11 +146,11 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	d.ledger = newLedgerReader(d.stand, nil)
 	if !d.NoKill && d.Latency > 0 {
-		if err := d.stand.slowDown(ctx, d.Latency); err != nil {
+		if err := d.stand.SlowDown(ctx, d.Latency); err != nil {
 			return err
 		}
 	}
-	if err := d.stand.setClock(ctx, clockDue); err != nil {
+	if err := d.stand.SetClock(ctx, clockDue); err != nil {
 		return err
 	}
 	d.say("  The clock is moved to %s: %s falls due for everybody.", clockDue.Format("2006-01-02 15:04 MST"), d.period)
@@ -176,8 +177,8 @@ func (d *demo) setUp(ctx context.Context) error {
 		return err
 	}
 	d.say("  PostgreSQL  %s", postgres)
-	d.say("  stripesim   %s, control %s, its clock at %s", d.stand.api, d.stand.control, clockStart.Format("2006-01-02 15:04 MST"))
-	d.say("  billingd    %s, pid %d", d.api, d.billingd.process.Pid)
+	d.say("  stripesim   %s, control %s, its clock at %s", d.stand.API, d.stand.Control, clockStart.Format("2006-01-02 15:04 MST"))
+	d.say("  billingd    %s, pid %d", d.api, d.billingd.Pid())
 	return d.importCustomers(ctx)
 }
 
@@ -210,12 +211,12 @@ const serviceEvery = 100 * time.Millisecond
 // settled waits until the processors have come to the end of the log.
 func (d *demo) settled(ctx context.Context) error {
 	var last string
-	err := awaitEvery(ctx, serviceEvery, d.Patience, func() (bool, error) {
-		page, err := readProcessors(ctx, d.service)
-		last = page.behind()
+	err := parts.AwaitEvery(ctx, serviceEvery, d.Patience, func() (bool, error) {
+		page, err := parts.ReadProcessors(ctx, d.service)
+		last = page.Behind()
 		return err == nil && last == "", err
 	})
-	if errors.Is(err, errTooLong) {
+	if errors.Is(err, parts.ErrTooLong) {
 		return fmt.Errorf("the processors have not come to the end of the log in %s: %s", d.Patience, last)
 	}
 	return err

@@ -21,7 +21,7 @@
 // Everything lies in a folder of the run's own, below a folder of the user's
 // cache: the database, the journal of the stand-in, the logs. It goes away with
 // the demo. After a failure the logs stay until the next demo; with Keep
-// everything stays, and runs on, until [Stop].
+// everything stays, and runs on, until it is stopped.
 //
 // Each process of a run holds a lock on a file of the run's folder, which the
 // kernel drops with the process. So the next demo finds, ends and removes what

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 	"github.com/billonce/billonce/eventstore/pglocal"
 )
 
@@ -33,15 +34,15 @@ const upWithin = 45 * time.Second
 
 // world is the demo's parts as they run.
 type world struct {
-	folder *folder
+	folder *parts.Folder
 	binDir string
 	died   func(error)
 
 	server    *pglocal.Server
 	dsn       string
-	stripesim *child
-	stand     standIn
-	billingd  *child
+	stripesim *parts.Child
+	stand     parts.StandIn
+	billingd  *parts.Child
 	api       string // http://host:port of billingd
 	token     string // of the demo, for billingd
 	stripeKey string
@@ -49,18 +50,18 @@ type world struct {
 
 // open starts the database and the stand-in, whose clock stands at start.
 func (w *world) open(ctx context.Context, start time.Time) (err error) {
-	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.path("database")}); err != nil {
+	if w.server, err = pglocal.Start(ctx, pglocal.Options{DataDir: w.folder.Path("database")}); err != nil {
 		return err
 	}
 	if w.dsn, err = w.server.EnsureDatabase(ctx, "billonce"); err != nil {
 		return err
 	}
 	w.token, w.stripeKey = rand.Text(), "sk_test_demo"+rand.Text()
-	ports := w.folder.path("stripesim.json")
-	w.stripesim, err = w.folder.start(w.binDir, "stripesim", map[string]string{
+	ports := w.folder.Path("stripesim.json")
+	w.stripesim, err = w.folder.Start(w.binDir, "stripesim", map[string]string{
 		"STRIPESIM_LISTEN":         "127.0.0.1:0",
 		"STRIPESIM_CONTROL_LISTEN": "127.0.0.1:0",
-		"STRIPESIM_DATA":           w.folder.path("stripesim.journal"),
+		"STRIPESIM_DATA":           w.folder.Path("stripesim.journal"),
 		"STRIPESIM_API_KEYS":       w.stripeKey,
 		"STRIPESIM_CLOCK":          start.Format(time.RFC3339),
 		"STRIPESIM_PORT_FILE":      ports,
@@ -68,7 +69,7 @@ func (w *world) open(ctx context.Context, start time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	content, err := w.stripesim.awaitFile(ctx, ports, upWithin)
+	content, err := w.stripesim.AwaitFile(ctx, ports, upWithin)
 	if err != nil {
 		return err
 	}
@@ -76,27 +77,27 @@ func (w *world) open(ctx context.Context, start time.Time) (err error) {
 	if err := json.Unmarshal(content, &at); err != nil {
 		return fmt.Errorf("read %s: %w", ports, err)
 	}
-	w.stand = standIn{api: at.API, control: at.Control}
+	w.stand = parts.StandIn{API: at.API, Control: at.Control}
 	return nil
 }
 
 // startService starts billingd and waits until it is ready.
 func (w *world) startService(ctx context.Context) (err error) {
 	hash := sha256.Sum256([]byte(w.token))
-	ports := w.folder.path("billingd.address")
+	ports := w.folder.Path("billingd.address")
 	if err := os.Remove(ports); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	w.billingd, err = w.folder.start(w.binDir, "billingd", map[string]string{
+	w.billingd, err = w.folder.Start(w.binDir, "billingd", map[string]string{
 		"DATABASE_URL":           w.dsn,
-		"STRIPE_API_BASE":        w.stand.api,
+		"STRIPE_API_BASE":        w.stand.API,
 		"STRIPE_API_KEY":         w.stripeKey,
 		"BILLING_LISTEN":         "127.0.0.1:0",
 		"BILLING_PORT_FILE":      ports,
 		"BILLING_TOKENS":         "demo:read+dispatch+operate:" + hex.EncodeToString(hash[:]),
 		"BILLING_ENVIRONMENT":    "demo",
-		"BILLING_DATA_DIR":       w.folder.path("billingd-data"),
-		"BILLING_CLOCK_URL":      w.stand.clockURL(),
+		"BILLING_DATA_DIR":       w.folder.Path("billingd-data"),
+		"BILLING_CLOCK_URL":      w.stand.ClockURL(),
 		"BILLING_STRIPE_TIMEOUT": stripeTimeout.String(),
 		"BILLING_STRIPE_RATE":    "0",
 		"BILLING_LEASE":          lease.String(),
@@ -106,21 +107,21 @@ func (w *world) startService(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	content, err := w.billingd.awaitFile(ctx, ports, upWithin)
+	content, err := w.billingd.AwaitFile(ctx, ports, upWithin)
 	if err != nil {
 		return err
 	}
 	w.api = "http://" + strings.TrimSpace(string(content))
-	if err := w.folder.note(w.addresses()); err != nil {
+	if err := w.note(w.addresses()); err != nil {
 		return err
 	}
 	var reason string
-	err = await(ctx, upWithin, func() (ready bool, err error) {
+	err = parts.Await(ctx, upWithin, func() (ready bool, err error) {
 		ready, reason, err = w.ready(ctx)
 		return ready, err
 	})
-	if errors.Is(err, errTooLong) {
-		return fmt.Errorf("billingd is not ready after %s: %s; its log is %s", upWithin, reason, w.billingd.log)
+	if errors.Is(err, parts.ErrTooLong) {
+		return fmt.Errorf("billingd is not ready after %s: %s; its log is %s", upWithin, reason, w.billingd.Log)
 	}
 	return err
 }
@@ -144,7 +145,7 @@ func (w *world) ready(ctx context.Context) (ready bool, reason string, err error
 }
 
 func (w *world) addresses() addresses {
-	return addresses{API: w.api, Token: w.token, Database: w.dsn, Stripe: w.stand.api, StripeKey: w.stripeKey, Control: w.stand.control}
+	return addresses{API: w.api, Token: w.token, Database: w.dsn, Stripe: w.stand.API, StripeKey: w.stripeKey, Control: w.stand.Control}
 }
 
 // client speaks to billingd as it runs now.
@@ -173,9 +174,9 @@ func (w *world) inFlight(ctx context.Context) (names []string, err error) {
 // stop stops everything in order, and says of each part that did not.
 func (w *world) stop(ctx context.Context) error {
 	var faults []error
-	for _, c := range []*child{w.billingd, w.stripesim} {
+	for _, c := range []*parts.Child{w.billingd, w.stripesim} {
 		if c != nil {
-			faults = append(faults, c.stop())
+			faults = append(faults, c.Stop())
 		}
 	}
 	if w.server != nil {
@@ -184,4 +185,23 @@ func (w *world) stop(ctx context.Context) error {
 		faults = append(faults, w.server.Stop(ctx))
 	}
 	return errors.Join(faults...)
+}
+
+// addresses say how the parts of a demo are reached.
+type addresses struct {
+	API       string `json:"api"`
+	Token     string `json:"token"`
+	Database  string `json:"database"`
+	Stripe    string `json:"stripe"`
+	StripeKey string `json:"stripe_key"`
+	Control   string `json:"control"`
+}
+
+// note writes addresses down.
+func (w *world) note(a addresses) error {
+	content, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(w.folder.Path("demo.json"), append(content, '\n'), 0o600)
 }

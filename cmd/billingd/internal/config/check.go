@@ -53,6 +53,7 @@ func (c *check) configure(f flags) Config {
 	}
 	config.Listen = c.listen("BILLING_LISTEN", f.Listen, config.Tokens.Open())
 	config.ClockURL = c.clock("BILLING_CLOCK_URL", f.ClockURL, config.StripeKey)
+	config.Crash = c.crash(config)
 	if config.StripeTimeout > 0 && config.Lease > 0 && config.Lease <= config.StripeTimeout {
 		c.bad("BILLING_LEASE", "must exceed BILLING_STRIPE_TIMEOUT")
 	}

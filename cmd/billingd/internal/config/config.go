@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/sagas/crashpoint"
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
 
@@ -40,6 +41,8 @@ type Config struct {
 	Poll     time.Duration // bound of a lost wake-up
 	ClockURL string        // business time of a Stripe stand-in; empty: the database's
 	LogLevel slog.Level
+
+	Crash crashpoint.Plan // where the selftest makes this process die; zero: nowhere
 }
 
 // ErrHelp is what Load returns when help was asked for and has been given.

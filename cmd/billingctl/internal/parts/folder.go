@@ -1,8 +1,7 @@
-package demo
+package parts
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,76 +15,77 @@ import (
 	"github.com/billonce/billonce/eventstore/pglocal"
 )
 
-// folder is where one demo keeps everything.
+// Folder is where one demo, or one selftest, keeps everything.
 //
 //	<base>/lock                     held while folders are made and swept
-//	<base>/run-…/demo.lock          held by the billingctl that runs the demo
+//	<base>/run-…/demo.lock          held by the billingctl that runs it
 //	<base>/run-…/demo.json          how its parts are reached
-//	<base>/run-…/kept               the demo was told to leave everything running
+//	<base>/run-…/kept               it was told to leave everything running
 //	<base>/run-…/database/          the embedded PostgreSQL
 //	<base>/run-…/NAME.pid, .lock    process NAME: its number, and the lock it holds
 //	<base>/run-…/NAME.log           what it said
-type folder struct {
-	dir  string
+type Folder struct {
+	Dir  string // its path
 	lock *os.File
 }
 
-func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
+// Path is that of a file in the folder.
+func (f *Folder) Path(name string) string { return filepath.Join(f.Dir, name) }
 
-// Base is the folder of all demos of this user.
-func Base() (string, error) {
+// Base is the folder of all runs of a kind ("demo") of this user.
+func Base(kind string) (string, error) {
 	if cache, err := os.UserCacheDir(); err == nil {
-		dir := filepath.Join(cache, "billonce", "demo")
+		dir := filepath.Join(cache, "billonce", kind)
 		if os.MkdirAll(dir, 0o700) == nil {
 			return dir, nil
 		}
 	}
 	// No home of one's own: a folder that nobody else may have made before us.
-	dir := filepath.Join(os.TempDir(), "billonce-demo-"+strconv.Itoa(os.Geteuid()))
+	dir := filepath.Join(os.TempDir(), "billonce-"+kind+"-"+strconv.Itoa(os.Geteuid()))
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("make a folder for the demo: %w", err)
+		return "", fmt.Errorf("make a folder: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return "", fmt.Errorf("make a folder for the demo: %w", err)
+		return "", fmt.Errorf("make a folder: %w", err)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() {
-		return "", fmt.Errorf("make a folder for the demo: %s belongs to somebody else", dir)
+		return "", fmt.Errorf("make a folder: %s belongs to somebody else", dir)
 	}
 	return dir, nil
 }
 
-// newFolder makes a folder for a demo, and removes what demos left behind that
+// NewFolder makes a folder for a run, and removes what runs left behind that
 // were killed. Swept tells how many.
-func newFolder(ctx context.Context, base string) (f *folder, swept int, err error) {
+func NewFolder(ctx context.Context, base string) (f *Folder, swept int, err error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
-		return nil, 0, fmt.Errorf("make a folder for the demo: %w", err)
+		return nil, 0, fmt.Errorf("make a folder: %w", err)
 	}
 	making, err := lockBase(ctx, base)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer making.Close()
-	abandoned, err := folders(base, func(f folder) bool { return !f.isKept() })
+	abandoned, err := folders(base, func(f Folder) bool { return !f.isKept() })
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, old := range abandoned {
 		if err := old.clear(ctx); err != nil {
-			return nil, swept, fmt.Errorf("remove what an earlier demo left behind: %w", err)
+			return nil, swept, fmt.Errorf("remove what an earlier run left behind: %w", err)
 		}
 		swept++
 	}
 	dir, err := os.MkdirTemp(base, "run-")
 	if err != nil {
-		return nil, swept, fmt.Errorf("make a folder for the demo: %w", err)
+		return nil, swept, fmt.Errorf("make a folder: %w", err)
 	}
-	f = &folder{dir: dir}
-	f.lock, err = take(f.path("demo.lock")) // ours alone: the base is locked
+	f = &Folder{Dir: dir}
+	f.lock, err = take(f.Path("demo.lock")) // ours alone: the base is locked
 	return f, swept, err
 }
 
-// Stop ends what demos have left running, those that were told to, and removes
+// Stop ends what runs have left running, those that were told to, and removes
 // it. It reports how many there were.
 func Stop(ctx context.Context, base string) (stopped int, err error) {
 	if _, err := os.Stat(base); errors.Is(err, fs.ErrNotExist) {
@@ -96,33 +96,33 @@ func Stop(ctx context.Context, base string) (stopped int, err error) {
 		return 0, err
 	}
 	defer making.Close()
-	kept, err := folders(base, func(folder) bool { return true })
+	kept, err := folders(base, func(Folder) bool { return true })
 	if err != nil {
 		return 0, err
 	}
 	for _, f := range kept {
 		if err := f.clear(ctx); err != nil {
-			return stopped, fmt.Errorf("stop the demo in %s: %w", f.dir, err)
+			return stopped, fmt.Errorf("stop what runs in %s: %w", f.Dir, err)
 		}
 		stopped++
 	}
 	return stopped, nil
 }
 
-// folders are the folders below base whose demo has ended, and that fit. Their
+// folders are the folders below base whose run has ended, and that fit. Their
 // locks are taken.
-func folders(base string, fits func(folder) bool) (found []folder, err error) {
+func folders(base string, fits func(Folder) bool) (found []Folder, err error) {
 	dirs, err := filepath.Glob(filepath.Join(escapeGlob(base), "run-*"))
 	if err != nil {
-		return nil, fmt.Errorf("look for earlier demos: %w", err)
+		return nil, fmt.Errorf("look for earlier runs: %w", err)
 	}
 	for _, dir := range dirs {
-		f := folder{dir: dir}
+		f := Folder{Dir: dir}
 		if !fits(f) {
 			continue
 		}
-		if f.lock, err = take(f.path("demo.lock")); err != nil {
-			return nil, fmt.Errorf("look for earlier demos: %w", err)
+		if f.lock, err = take(f.Path("demo.lock")); err != nil {
+			return nil, fmt.Errorf("look for earlier runs: %w", err)
 		}
 		if f.lock != nil {
 			found = append(found, f)
@@ -135,21 +135,25 @@ func escapeGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// clear ends the processes of a demo that has ended, and removes its folder.
-func (f *folder) clear(ctx context.Context) error {
-	for _, name := range []string{"billingd", "stripesim"} {
-		if err := f.end(ctx, name); err != nil {
+// clear ends the processes of a run that has ended, and removes its folder.
+func (f *Folder) clear(ctx context.Context) error {
+	numbers, err := filepath.Glob(filepath.Join(escapeGlob(f.Dir), "*.pid"))
+	if err != nil {
+		return fmt.Errorf("look for processes: %w", err)
+	}
+	for _, path := range numbers {
+		if err := f.end(ctx, strings.TrimSuffix(filepath.Base(path), ".pid")); err != nil {
 			return err
 		}
 	}
-	return f.remove(ctx)
+	return f.Remove(ctx)
 }
 
 // endWait is how long a process is given to stop in order.
 const endWait = 15 * time.Second
 
 // end ends a process that runs without its parent.
-func (f *folder) end(ctx context.Context, name string) error {
+func (f *Folder) end(ctx context.Context, name string) error {
 	pid, running, err := f.running(name)
 	for _, step := range []struct {
 		signal syscall.Signal
@@ -161,11 +165,11 @@ func (f *folder) end(ctx context.Context, name string) error {
 		if err := syscall.Kill(pid, step.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("end %s, process %d: %w", name, pid, err)
 		}
-		err = await(ctx, step.wait, func() (bool, error) {
+		err = Await(ctx, step.wait, func() (bool, error) {
 			_, still, err := f.running(name)
 			return !still, err
 		})
-		if errors.Is(err, errTooLong) {
+		if errors.Is(err, ErrTooLong) {
 			err = nil
 		}
 		if err == nil {
@@ -179,15 +183,15 @@ func (f *folder) end(ctx context.Context, name string) error {
 }
 
 // running reports whether a process of the folder runs: it holds its lock.
-func (f *folder) running(name string) (pid int, running bool, err error) {
-	text, err := os.ReadFile(f.path(name + ".pid"))
+func (f *Folder) running(name string) (pid int, running bool, err error) {
+	text, err := os.ReadFile(f.Path(name + ".pid"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	lock, err := take(f.path(name + ".lock"))
+	lock, err := take(f.Path(name + ".lock"))
 	if err != nil {
 		return 0, false, err
 	}
@@ -196,60 +200,41 @@ func (f *folder) running(name string) (pid int, running bool, err error) {
 	}
 	pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return 0, false, fmt.Errorf("read %s: %w", f.path(name+".pid"), err)
+		return 0, false, fmt.Errorf("read %s: %w", f.Path(name+".pid"), err)
 	}
 	return pid, true, nil
 }
 
-// remove removes the folder and the database in it, wherever that lies.
-func (f *folder) remove(ctx context.Context) error {
-	if err := pglocal.Remove(ctx, f.path("database")); err != nil {
+// Remove removes the folder and the database in it, wherever that lies.
+func (f *Folder) Remove(ctx context.Context) error {
+	if err := pglocal.Remove(ctx, f.Path("database")); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(f.dir), f.lock.Close())
+	return errors.Join(os.RemoveAll(f.Dir), f.lock.Close())
 }
 
-// removeData removes everything but the logs.
-func (f *folder) removeData(ctx context.Context) error {
-	if err := pglocal.Remove(ctx, f.path("database")); err != nil {
+// RemoveData removes everything but the logs.
+func (f *Folder) RemoveData(ctx context.Context) error {
+	if err := pglocal.Remove(ctx, f.Path("database")); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(f.dir)
+	entries, err := os.ReadDir(f.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".log") {
-			err = errors.Join(err, os.RemoveAll(f.path(e.Name())))
+			err = errors.Join(err, os.RemoveAll(f.Path(e.Name())))
 		}
 	}
 	return errors.Join(err, f.lock.Close())
 }
 
-// addresses say how the parts of a demo are reached.
-type addresses struct {
-	API       string `json:"api"`
-	Token     string `json:"token"`
-	Database  string `json:"database"`
-	Stripe    string `json:"stripe"`
-	StripeKey string `json:"stripe_key"`
-	Control   string `json:"control"`
-}
+// Keep marks the folder of a run that is to run on.
+func (f *Folder) Keep() error { return os.WriteFile(f.Path("kept"), nil, 0o600) }
 
-// note writes addresses down.
-func (f *folder) note(a addresses) error {
-	content, err := json.MarshalIndent(a, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(f.path("demo.json"), append(content, '\n'), 0o600)
-}
-
-// keep marks the folder of a demo that is to run on.
-func (f *folder) keep() error { return os.WriteFile(f.path("kept"), nil, 0o600) }
-
-func (f *folder) isKept() bool {
-	_, err := os.Stat(f.path("kept"))
+func (f *Folder) isKept() bool {
+	_, err := os.Stat(f.Path("kept"))
 	return err == nil
 }
 
@@ -272,12 +257,12 @@ func take(path string) (*os.File, error) {
 }
 
 func lockBase(ctx context.Context, base string) (lock *os.File, err error) {
-	err = await(ctx, time.Minute, func() (bool, error) {
+	err = Await(ctx, time.Minute, func() (bool, error) {
 		lock, err = take(filepath.Join(base, "lock"))
 		return lock != nil, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("wait for another demo to make or remove its folder: %w", err)
+		return nil, fmt.Errorf("wait for another run to make or remove its folder: %w", err)
 	}
 	return lock, nil
 }

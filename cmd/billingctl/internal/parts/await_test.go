@@ -1,4 +1,4 @@
-package demo
+package parts
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 
 func TestAwait(t *testing.T) {
 	t.Parallel()
-	if err := await(t.Context(), 20*time.Millisecond, func() (bool, error) { return false, nil }); !errors.Is(err, errTooLong) {
+	if err := Await(t.Context(), 20*time.Millisecond, func() (bool, error) { return false, nil }); !errors.Is(err, ErrTooLong) {
 		t.Errorf("got %v", err)
 	}
 	broken := errors.New("broken")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(broken)
-	if err := await(ctx, time.Minute, func() (bool, error) { return false, nil }); !errors.Is(err, broken) {
+	if err := Await(ctx, time.Minute, func() (bool, error) { return false, nil }); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -23,17 +23,17 @@ func TestAwait(t *testing.T) {
 // A machine that stood still for an hour has not been patient for an hour.
 func TestStopwatch(t *testing.T) {
 	t.Parallel()
-	w := newStopwatch()
+	w := NewStopwatch()
 	w.last = w.last.Add(-time.Hour)
-	if spent := w.look(); spent != standstill {
+	if spent := w.Look(); spent != standstill {
 		t.Errorf("%s were spent", spent)
 	}
 	w.last = w.last.Add(-time.Second)
-	if spent := w.look(); spent < standstill+time.Second || spent > standstill+2*time.Second {
+	if spent := w.Look(); spent < standstill+time.Second || spent > standstill+2*time.Second {
 		t.Errorf("%s were spent", spent)
 	}
-	w.restart()
-	if spent := w.look(); spent > time.Second {
+	w.Restart()
+	if spent := w.Look(); spent > time.Second {
 		t.Errorf("%s were spent since the restart", spent)
 	}
 }

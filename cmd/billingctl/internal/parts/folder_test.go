@@ -1,4 +1,4 @@
-package demo
+package parts
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ func program(t *testing.T, dir, name, script string) {
 	}
 }
 
-func makeFolder(t *testing.T, base string) *folder {
+func makeFolder(t *testing.T, base string) *Folder {
 	t.Helper()
-	f, _, err := newFolder(t.Context(), base)
+	f, _, err := NewFolder(t.Context(), base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,20 +38,20 @@ func TestChild(t *testing.T) {
 	bin, f := t.TempDir(), makeFolder(t, t.TempDir())
 	died := make(chan error, 1)
 	program(t, bin, "billingd", `echo "$GREETING $STRIPE_API_KEY$DATABASE_URL"; exec sleep 60`)
-	c, err := f.start(bin, "billingd", map[string]string{"GREETING": "hello there"}, func(err error) { died <- err })
+	c, err := f.Start(bin, "billingd", map[string]string{"GREETING": "hello there"}, func(err error) { died <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := await(t.Context(), 10*time.Second, func() (bool, error) { return strings.Contains(tail(c.log, 1), "hello"), nil }); err != nil {
-		t.Fatalf("%v: %s", err, tail(c.log, 5))
+	if err := Await(t.Context(), 10*time.Second, func() (bool, error) { return strings.Contains(Tail(c.Log, 1), "hello"), nil }); err != nil {
+		t.Fatalf("%v: %s", err, Tail(c.Log, 5))
 	}
-	if _, err := f.start(bin, "billingd", nil, func(error) {}); err == nil {
+	if _, err := f.Start(bin, "billingd", nil, func(error) {}); err == nil {
 		t.Error("a second one starts in the same folder")
 	}
 	if pid, running, err := f.running("billingd"); err != nil || !running || pid != c.process.Pid {
 		t.Errorf("running is %d %v, %v", pid, running, err)
 	}
-	if err := c.kill(); err != nil {
+	if err := c.Kill(); err != nil {
 		t.Error(err)
 	}
 	if alive(c.process.Pid) {
@@ -67,17 +67,17 @@ func TestChild(t *testing.T) {
 	}
 
 	program(t, bin, "stripesim", `echo first; echo "last words" >&2; exit 3`)
-	c, err = f.start(bin, "stripesim", nil, func(err error) { died <- err })
+	c, err = f.Start(bin, "stripesim", nil, func(err error) { died <- err })
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = <-died
-	for _, want := range []string{"stripesim ended unasked: exit status 3", "last words", c.log} {
+	for _, want := range []string{"stripesim ended unasked: exit status 3", "last words", c.Log} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
 	}
-	if _, err := c.awaitFile(t.Context(), f.path("never"), time.Minute); err == nil || !strings.Contains(err.Error(), "ended unasked") {
+	if _, err := c.AwaitFile(t.Context(), f.Path("never"), time.Minute); err == nil || !strings.Contains(err.Error(), "ended unasked") {
 		t.Errorf("waiting for the dead: %v", err)
 	}
 }
@@ -90,14 +90,14 @@ func TestChildStops(t *testing.T) {
 		"stripesim": `trap 'echo cannot; exit 1' TERM; touch up-stripesim; while :; do sleep 0.05; done`,
 	} {
 		program(t, bin, name, script)
-		c, err := f.start(bin, name, nil, func(err error) { t.Error(err) })
+		c, err := f.Start(bin, name, nil, func(err error) { t.Error(err) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.awaitFile(t.Context(), f.path("up-"+name), 10*time.Second); err != nil {
+		if _, err := c.AwaitFile(t.Context(), f.Path("up-"+name), 10*time.Second); err != nil {
 			t.Fatal(err)
 		}
-		switch err := c.stop(); {
+		switch err := c.Stop(); {
 		case name == "billingd" && err != nil:
 			t.Error(err)
 		case name == "stripesim" && (err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "cannot")):
@@ -114,16 +114,16 @@ func TestChildStops(t *testing.T) {
 func TestSweepAndStop(t *testing.T) {
 	bin, base := t.TempDir(), filepath.Join(t.TempDir(), "with [space] *")
 	program(t, bin, "billingd", `exec sleep 60`)
-	start := func(f *folder) *child {
+	start := func(f *Folder) *Child {
 		t.Helper()
-		c, err := f.start(bin, "billingd", nil, func(error) {})
+		c, err := f.Start(bin, "billingd", nil, func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	die := func(f *folder) { f.lock.Close() } // as the kernel does with our process
-	dead := func(c *child) bool {             // it is ours to reap, which may take a moment
+	die := func(f *Folder) { f.lock.Close() } // as the kernel does with our process
+	dead := func(c *Child) bool {             // it is ours to reap, which may take a moment
 		select {
 		case <-c.ended:
 			return true
@@ -134,30 +134,30 @@ func TestSweepAndStop(t *testing.T) {
 
 	killed, stays, runs := makeFolder(t, base), makeFolder(t, base), makeFolder(t, base)
 	killedOne, stayingOne, runningOne := start(killed), start(stays), start(runs)
-	if err := stays.keep(); err != nil {
+	if err := stays.Keep(); err != nil {
 		t.Fatal(err)
 	}
 	die(killed)
 	die(stays)
 
-	f, swept, err := newFolder(t.Context(), base)
+	f, swept, err := NewFolder(t.Context(), base)
 	if err != nil || swept != 1 {
 		t.Fatalf("swept %d, %v", swept, err)
 	}
-	if !gone(killed.dir) || !dead(killedOne) {
+	if !gone(killed.Dir) || !dead(killedOne) {
 		t.Error("the killed demo is not gone")
 	}
-	if gone(stays.dir) || gone(runs.dir) || !alive(stayingOne.process.Pid) || !alive(runningOne.process.Pid) {
+	if gone(stays.Dir) || gone(runs.Dir) || !alive(stayingOne.process.Pid) || !alive(runningOne.process.Pid) {
 		t.Error("a demo that was to stay is gone")
 	}
-	if err := f.remove(t.Context()); err != nil {
+	if err := f.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
 	if n, err := Stop(t.Context(), base); err != nil || n != 1 {
 		t.Errorf("stopped %d, %v", n, err)
 	}
-	if !gone(stays.dir) || !dead(stayingOne) || gone(runs.dir) || !alive(runningOne.process.Pid) {
+	if !gone(stays.Dir) || !dead(stayingOne) || gone(runs.Dir) || !alive(runningOne.process.Pid) {
 		t.Error("Stop has stopped the wrong one")
 	}
 	die(runs)
@@ -178,7 +178,7 @@ func gone(path string) bool {
 func TestStrangersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := makeFolder(t, t.TempDir())
-	if err := os.WriteFile(f.path("billingd.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+	if err := os.WriteFile(f.Path("billingd.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.end(t.Context(), "billingd"); err != nil {

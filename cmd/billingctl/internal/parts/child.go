@@ -1,4 +1,4 @@
-package demo
+package parts
 
 import (
 	"bytes"
@@ -16,28 +16,34 @@ import (
 	"time"
 )
 
-// child is a process of the demo. It has a session of its own, away from our
-// terminal's signals, so that the demo decides when it ends; it writes to a
+// Child is a process of a run. It has a session of its own, away from our
+// terminal's signals, so that we decide when it ends; it writes to a
 // file, so that it may outlive us.
-type child struct {
+type Child struct {
 	name    string
-	log     string
+	Log     string // the file with what it says
 	process *os.Process
 	wanted  atomic.Bool   // its end is
 	ended   chan struct{} // closed when it has
 	state   *os.ProcessState
 }
 
-// start starts a program with settings on top of a cleaned environment. Died is
+// Start starts a program with settings on top of a cleaned environment. Died is
 // told if it ends without having been asked to.
-func (f *folder) start(binDir, name string, settings map[string]string, died func(error)) (*child, error) {
-	c := &child{name: name, log: f.path(name + ".log"), ended: make(chan struct{})}
-	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+func (f *Folder) Start(binDir, program string, settings map[string]string, died func(error)) (*Child, error) {
+	return f.StartAs(program, binDir, program, settings, died)
+}
+
+// StartAs is Start for one of several processes of a program, which has a name
+// of its own.
+func (f *Folder) StartAs(name, binDir, program string, settings map[string]string, died func(error)) (*Child, error) {
+	c := &Child{name: name, Log: f.Path(name + ".log"), ended: make(chan struct{})}
+	log, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	defer log.Close()
-	lock, err := take(f.path(name + ".lock"))
+	lock, err := take(f.Path(name + ".lock"))
 	if err == nil && lock == nil {
 		err = errors.New("another one runs in the same folder")
 	}
@@ -46,8 +52,8 @@ func (f *folder) start(binDir, name string, settings map[string]string, died fun
 	}
 	defer lock.Close() // the child keeps it
 
-	cmd := exec.Command(filepath.Join(binDir, name))
-	cmd.Dir = f.dir
+	cmd := exec.Command(filepath.Join(binDir, program))
+	cmd.Dir = f.Dir
 	cmd.Env = environment(settings)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock}
@@ -64,13 +70,13 @@ func (f *folder) start(binDir, name string, settings map[string]string, died fun
 			died(c.unasked())
 		}
 	}()
-	if err := os.WriteFile(f.path(name+".pid"), []byte(strconv.Itoa(c.process.Pid)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(f.Path(name+".pid"), []byte(strconv.Itoa(c.process.Pid)+"\n"), 0o600); err != nil {
 		return c, fmt.Errorf("start %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// foreign are settings that must not reach the demo's processes.
+// foreign are settings that must not reach a run's processes.
 var foreign = []string{"BILLING", "STRIPE", "SPENDPROXY", "DATABASE_URL", "PG"}
 
 func environment(settings map[string]string) []string {
@@ -84,13 +90,22 @@ func environment(settings map[string]string) []string {
 }
 
 // unasked says that the process ended by itself, and what it said last.
-func (c *child) unasked() error {
-	return fmt.Errorf("%s ended unasked: %s; its log, %s, ends with\n%s", c.name, c.state, c.log, tail(c.log, 12))
+func (c *Child) unasked() error {
+	return fmt.Errorf("%s ended unasked: %s; its log, %s, ends with\n%s", c.name, c.state, c.Log, Tail(c.Log, 12))
 }
 
-// kill ends the process at once, as a power cut would, and returns when it is
+// Pid is the process's number.
+func (c *Child) Pid() int { return c.process.Pid }
+
+// Signal sends the process a signal.
+func (c *Child) Signal(s syscall.Signal) error { return c.process.Signal(s) }
+
+// Ended is closed when the process has ended.
+func (c *Child) Ended() <-chan struct{} { return c.ended }
+
+// Kill ends the process at once, as a power cut would, and returns when it is
 // dead.
-func (c *child) kill() error {
+func (c *Child) Kill() error {
 	c.wanted.Store(true)
 	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill %s: %w", c.name, err)
@@ -102,9 +117,9 @@ func (c *child) kill() error {
 	return nil
 }
 
-// stop asks the process to end and waits until it has. One that does not end
+// Stop asks the process to end and waits until it has. One that does not end
 // in order is an error, and is ended anyway.
-func (c *child) stop() error {
+func (c *Child) Stop() error {
 	c.wanted.Store(true)
 	select {
 	case <-c.ended:
@@ -121,18 +136,18 @@ func (c *child) stop() error {
 	case <-patience.C:
 		_ = c.process.Kill()
 		<-c.ended
-		return fmt.Errorf("stop %s: it did not stop within %s of SIGTERM and was killed; its log, %s, ends with\n%s", c.name, endWait, c.log, tail(c.log, 12))
+		return fmt.Errorf("stop %s: it did not stop within %s of SIGTERM and was killed; its log, %s, ends with\n%s", c.name, endWait, c.Log, Tail(c.Log, 12))
 	}
 	if !c.state.Success() {
-		return fmt.Errorf("stop %s: %s; its log, %s, ends with\n%s", c.name, c.state, c.log, tail(c.log, 12))
+		return fmt.Errorf("stop %s: %s; its log, %s, ends with\n%s", c.name, c.state, c.Log, Tail(c.Log, 12))
 	}
 	return nil
 }
 
-// awaitFile waits for a file that the process writes once it is up.
-func (c *child) awaitFile(ctx context.Context, path string, bound time.Duration) ([]byte, error) {
+// AwaitFile waits for a file that the process writes once it is up.
+func (c *Child) AwaitFile(ctx context.Context, path string, bound time.Duration) ([]byte, error) {
 	var content []byte
-	err := await(ctx, bound, func() (bool, error) {
+	err := Await(ctx, bound, func() (bool, error) {
 		select {
 		case <-c.ended:
 			return false, c.unasked()
@@ -145,14 +160,14 @@ func (c *child) awaitFile(ctx context.Context, path string, bound time.Duration)
 		content = text
 		return err == nil, err
 	})
-	if errors.Is(err, errTooLong) {
-		err = fmt.Errorf("%s has not come up in %s; its log, %s, ends with\n%s", c.name, bound, c.log, tail(c.log, 12))
+	if errors.Is(err, ErrTooLong) {
+		err = fmt.Errorf("%s has not come up in %s; its log, %s, ends with\n%s", c.name, bound, c.Log, Tail(c.Log, 12))
 	}
 	return content, err
 }
 
-// tail is the end of a file.
-func tail(path string, lines int) string {
+// Tail is the end of a file.
+func Tail(path string, lines int) string {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "(" + err.Error() + ")"
