@@ -28,6 +28,7 @@ const (
 	decidedWithin = 20 * time.Second // then a step goes on all the same
 	restWithin    = 4 * time.Minute  // then a bill that is still open is lost
 	askWithin     = 10 * time.Second // of one service, before another is asked
+	adoptEvery    = 300 * time.Millisecond
 	tick          = 20 * time.Millisecond
 	quietFor      = 300 * time.Millisecond // all wait for time to pass: it does
 	stillFor      = 8 * time.Second        // much longer than a lease: the same
@@ -51,7 +52,8 @@ type run struct {
 	asking   sync.WaitGroup
 	tally    tally
 	leaps    []leap
-	settling bool // nobody stays frozen any more
+	settling bool      // nobody stays frozen any more
+	adoptAt  time.Time // when to ask next; zero: there was no restore
 }
 
 // play plays a script to its end and judges it. An error says that the run
@@ -84,6 +86,10 @@ func (r *run) clear() {
 
 func (r *run) month(ctx context.Context, broken map[string]string, forgetful bool) (e evidence, err error) {
 	if err := r.h.clone(ctx, r.database); err != nil {
+		return e, err
+	}
+	// A house of its own, not a copy of the template's that nobody has adopted.
+	if _, err := r.exec(ctx, `DELETE FROM environment`); err != nil {
 		return e, err
 	}
 	if err := r.stand.Call(ctx, http.MethodPost, "/control/reset", struct{}{}, nil); err != nil {
@@ -207,9 +213,17 @@ func (r *run) thaw() {
 }
 
 // restore takes the database back to before the month. Whoever is frozen keeps
-// what it knew; everybody else is started anew.
+// what it knew; everybody else is started anew. From then on an operator asks
+// again and again for the database to be adopted.
 func (r *run) restore(ctx context.Context) error {
 	r.tally.Restores++
+	var identity string
+	err := r.onDatabase(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT row_to_json(e)::text FROM environment e`).Scan(&identity)
+	})
+	if err != nil {
+		return fmt.Errorf("read the database's identity: %w", err)
+	}
 	for _, p := range r.replicas {
 		if p.child != nil && !p.frozen() {
 			_ = p.child.Kill()
@@ -219,7 +233,33 @@ func (r *run) restore(ctx context.Context) error {
 	if err := r.h.drop(ctx, r.database); err != nil {
 		return err
 	}
-	return r.h.clone(ctx, r.database)
+	if err := r.h.clone(ctx, r.database); err != nil {
+		return err
+	}
+	if _, err := r.exec(ctx, `DELETE FROM environment`); err != nil {
+		return err
+	}
+	if _, err := r.exec(ctx, `INSERT INTO environment SELECT * FROM json_populate_record(NULL::environment, $1::json)`, identity); err != nil {
+		return err
+	}
+	r.adoptAt = time.Now()
+	return nil
+}
+
+// adopt asks every service to take the restored database for its own. It is
+// refused until Stripe has been looked at, and once there is nothing to adopt.
+func (r *run) adopt(ctx context.Context) {
+	if r.adoptAt.IsZero() || time.Now().Before(r.adoptAt) {
+		return
+	}
+	r.adoptAt = time.Now().Add(adoptEvery)
+	for _, c := range r.addresses() {
+		r.asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, _ = c.Post(ctx, "/v1/environment/adopt", []byte(`{"reason":"restored from before the month"}`))
+		})
+	}
 }
 
 // waitFor waits for a condition, or until it is not worth waiting for.
@@ -277,6 +317,7 @@ func (r *run) pause(ctx context.Context, d time.Duration) error {
 
 // revive starts those again that have died, each when its script says.
 func (r *run) revive(ctx context.Context) error {
+	r.adopt(ctx)
 	for _, p := range r.replicas {
 		if p.child != nil && r.settling {
 			_ = p.child.Signal(syscall.SIGCONT) // a point may be reached late

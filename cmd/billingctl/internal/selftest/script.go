@@ -10,10 +10,6 @@ import (
 	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
-// restores lets databases be taken back to an earlier copy in the ordinary
-// series. Any series can be told to.
-const restores = false
-
 // bills of a run: one a customer.
 const bills = 24
 
@@ -108,16 +104,13 @@ func plotNames() (names []string) {
 	return names
 }
 
-const restorePlot = "restore"
-
-// write draws the script of a seed. Only narrows the plots; empty: all of the
-// ordinary series.
+// write draws the script of a seed. Only narrows the plots; empty: all.
 func write(seed uint64, only []string) script {
 	s := script{seed: seed}
 	r := rand.New(rand.NewPCG(seed, 0x5e1f))
 	var among []int
 	for i, p := range plots {
-		if slices.Contains(only, p.name) || len(only) == 0 && (restores || p.name != restorePlot) {
+		if slices.Contains(only, p.name) || len(only) == 0 {
 			among = append(among, i)
 		}
 	}
@@ -295,8 +288,7 @@ func restored(s *script, r *rand.Rand) {
 		step{do: jumpClock, jump: pick(r, []time.Duration{25 * time.Hour, 26 * time.Hour})},
 		step{do: startOne, which: 1},
 		step{when: decided, do: jumpClock, jump: 25 * time.Hour}, // the others' keys are forgotten, too
-		step{do: thaw},
-		step{after: millis(r, 300, 700), do: killOne, which: 0})
+		step{do: thaw})
 }
 
 // noise draws faults for a part of all requests.

@@ -25,7 +25,7 @@ type Options struct {
 	Lanes  int      // runs at once; 0: LanesFor the machine
 	BinDir string   // of billingd and stripesim
 	Base   string   // folder of all selftests; see parts.Base
-	Plots  []string // empty: all of the ordinary series
+	Plots  []string // empty: all
 	Keep   bool     // the logs of runs that were right, too
 
 	// What a series is to find: a rule that billingd is told to break, and a
