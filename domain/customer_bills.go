@@ -65,15 +65,21 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeWaiting:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
 			b.PerhapsSettled = b.PerhapsSettled || e.Reason == ReasonPerhapsSettled
-			if e.Attempt > 0 { // else there is no charge yet that could wait
+			switch {
+			case e.Attempt > 0:
 				b.progress(BillWaiting)
+			case !b.Status.Known(): // there is no charge yet that could wait
+				b.Status = BillFound
 			}
 		})
 	case ChargeReleased:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
 			b.PerhapsSettled, b.Released = false, true
-			if b.Status == BillWaiting {
+			switch {
+			case b.Status == BillWaiting:
 				b.progress(BillRequested)
+			case !b.Status.Known():
+				b.Status = BillFound
 			}
 		})
 	case ChargeVoided:

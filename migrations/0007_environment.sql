@@ -26,7 +26,18 @@ CREATE TABLE environment (
 ALTER TABLE billing_records ADD COLUMN read_again_at timestamptz;
 CREATE INDEX billing_records_read_again ON billing_records (read_again_at) WHERE state = 'declined' AND read_again_at IS NOT NULL;
 
+-- What the domain knows of a bill that may have been settled before a restore.
+ALTER TABLE bills
+    ADD COLUMN perhaps_settled boolean NOT NULL DEFAULT false,
+    ADD COLUMN released        boolean NOT NULL DEFAULT false;
+
+ALTER TABLE run_bills ADD COLUMN perhaps_settled boolean NOT NULL DEFAULT false;
+ALTER TABLE charges ADD COLUMN perhaps_settled boolean NOT NULL DEFAULT false;
+
 -- +goose Down
+ALTER TABLE charges DROP COLUMN perhaps_settled;
+ALTER TABLE run_bills DROP COLUMN perhaps_settled;
+ALTER TABLE bills DROP COLUMN perhaps_settled, DROP COLUMN released;
 DROP INDEX billing_records_read_again;
 ALTER TABLE billing_records DROP COLUMN read_again_at;
 DROP TABLE environment;

@@ -47,7 +47,7 @@ type billRow struct {
 	surprise                                   string
 	back                                       string // domain.MoneyBack as JSON
 	refunded                                   int64
-	disputed                                   bool
+	disputed, perhapsSettled, released         bool
 	declaredAt, requestedAt, startedAt, paidAt *time.Time
 	paidPosition, first, last                  int64
 	updatedAt                                  time.Time
@@ -93,6 +93,8 @@ var billsTable = table[billRow]{name: "bills", keys: 2, columns: []column[billRo
 	col("money_back", func(r *billRow) *string { return &r.back }).as("json"),
 	col("refunded_minor", func(r *billRow) *int64 { return &r.refunded }),
 	col("disputed", func(r *billRow) *bool { return &r.disputed }),
+	col("perhaps_settled", func(r *billRow) *bool { return &r.perhapsSettled }),
+	col("released", func(r *billRow) *bool { return &r.released }),
 	col("declared_at", func(r *billRow) **time.Time { return &r.declaredAt }),
 	col("requested_at", func(r *billRow) **time.Time { return &r.requestedAt }),
 	col("started_at", func(r *billRow) **time.Time { return &r.startedAt }),
@@ -239,7 +241,8 @@ func (row *billRow) bill() domain.Bill {
 		Reason:           row.closingReason,
 		Unresolved:       row.unresolved,
 		Cancelled:        row.cancelled,
-		PerhapsSettled:   row.status == string(domain.BillWaiting) && row.reason == domain.ReasonPerhapsSettled,
+		PerhapsSettled:   row.perhapsSettled,
+		Released:         row.released,
 	}
 	if row.dueAt != nil {
 		b.DueAt = *row.dueAt
@@ -256,7 +259,7 @@ func (row *billRow) set(b domain.Bill) {
 	row.intent, row.intentNo = b.IntentID, b.IntentNo
 	row.charge, row.declineClass = b.ChargeID, string(b.DeclineClass)
 	row.closing, row.reference, row.closingReason = string(b.Closing), b.Reference, b.Reason
-	row.unresolved, row.cancelled = b.Unresolved, b.Cancelled
+	row.unresolved, row.cancelled, row.perhapsSettled, row.released = b.Unresolved, b.Cancelled, b.PerhapsSettled, b.Released
 }
 
 // utc is t for a column, NULL for the zero time.

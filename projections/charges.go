@@ -41,7 +41,7 @@ type chargeRow struct {
 	charge                          string
 	code, declineCode, declineClass string
 	reason, evidence                string
-	unresolved                      bool
+	unresolved, perhapsSettled      bool
 	requestedAt, startedAt, endedAt *time.Time
 	first, last                     int64
 	updatedAt                       time.Time
@@ -69,6 +69,7 @@ var chargesTable = table[chargeRow]{name: "charges", keys: 3, columns: []column[
 	col("reason", func(r *chargeRow) *string { return &r.reason }),
 	col("evidence", func(r *chargeRow) *string { return &r.evidence }),
 	col("unresolved", func(r *chargeRow) *bool { return &r.unresolved }),
+	col("perhaps_settled", func(r *chargeRow) *bool { return &r.perhapsSettled }),
 	col("requested_at", func(r *chargeRow) **time.Time { return &r.requestedAt }),
 	col("started_at", func(r *chargeRow) **time.Time { return &r.startedAt }),
 	col("ended_at", func(r *chargeRow) **time.Time { return &r.endedAt }),
@@ -127,7 +128,7 @@ func (a *attempts) bill() domain.Bill {
 		b.Amount = domain.Money{Minor: row.amount, Currency: domain.Currency(row.currency)}
 		b.Attempt, b.Start, b.Key = row.attempt, row.starts, domain.Key(row.key)
 		b.PaymentMethodID, b.IntentID, b.IntentNo = row.paymentMethod, row.intent, row.intentNo
-		b.DeclineClass, b.Unresolved = domain.DeclineClass(row.declineClass), row.unresolved
+		b.DeclineClass, b.Unresolved, b.PerhapsSettled = domain.DeclineClass(row.declineClass), row.unresolved, row.perhapsSettled
 	}
 	if a.paid {
 		b.Status = domain.BillPaid
@@ -158,7 +159,7 @@ func (a *attempts) apply(r eventstore.Recorded) {
 		row.moveTo(after.Status, r)
 	}
 	row.amount, row.currency = after.Amount.Minor, string(after.Amount.Currency)
-	row.starts, row.key, row.unresolved = after.Start, string(after.Key), after.Unresolved
+	row.starts, row.key, row.unresolved, row.perhapsSettled = after.Start, string(after.Key), after.Unresolved, after.PerhapsSettled
 	row.paymentMethod, row.intent, row.intentNo = after.PaymentMethodID, after.IntentID, after.IntentNo
 	if account, ok := accountOf(r.Event); ok && !before.Status.Final() {
 		row.tell(account)

@@ -186,6 +186,8 @@ func anyhow(t *rapid.T, id domain.CustomerID) (history []domain.Event) {
 			domain.ChargeNotSent{ChargeReport: report}, domain.ChargeUnknown{ChargeReport: report}, domain.ChargeNeedsReview{ChargeReport: report},
 			domain.ChargeOutcomeSurprise{ChargeReport: report},
 			domain.ChargeWaiting{CustomerID: id, BillingPeriod: p, Attempt: attempt, Reason: "paused"},
+			domain.ChargeWaiting{CustomerID: id, BillingPeriod: p, Attempt: attempt, Reason: domain.ReasonPerhapsSettled},
+			domain.ChargeReleased{CustomerID: id, BillingPeriod: p, Reason: "not settled"},
 			domain.ChargeVoided{CustomerID: id, BillingPeriod: p, Attempt: attempt, Reason: "cancelled"},
 			domain.BillClosing{CustomerID: id, BillingPeriod: p, Mode: domain.ClosingSettled, Reference: "wire", Reason: "settle"},
 			domain.BillSettled{CustomerID: id, BillingPeriod: p, Reference: "wire 1"},

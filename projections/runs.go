@@ -22,6 +22,7 @@ type runBill struct {
 	partition        int16
 	status           string
 	unresolved       bool
+	perhapsSettled   bool
 	amount           int64
 	currency         string
 	taken            int64
@@ -39,6 +40,7 @@ var runBillsTable = table[runBill]{name: "run_bills", keys: 2, columns: []column
 	col("partition", func(r *runBill) *int16 { return &r.partition }),
 	col("status", func(r *runBill) *string { return &r.status }),
 	col("unresolved", func(r *runBill) *bool { return &r.unresolved }),
+	col("perhaps_settled", func(r *runBill) *bool { return &r.perhapsSettled }),
 	col("amount_minor", func(r *runBill) *int64 { return &r.amount }),
 	col("currency", func(r *runBill) *string { return &r.currency }),
 	col("taken_minor", func(r *runBill) *int64 { return &r.taken }),
@@ -102,13 +104,13 @@ func (row *runBill) apply(r eventstore.Recorded) {
 		return
 	}
 	before := domain.BlankBill(row.of)
-	before.Status, before.Unresolved = domain.BillStatus(row.status), row.unresolved
+	before.Status, before.Unresolved, before.PerhapsSettled = domain.BillStatus(row.status), row.unresolved, row.perhapsSettled
 	before.Amount = domain.Money{Minor: row.amount, Currency: domain.Currency(row.currency)}
 	after := before.Evolve(r.Event)
 	if !own && after.Status == before.Status || row.last == 0 && after == before {
 		return
 	}
-	row.status, row.unresolved = string(after.Status), after.Unresolved
+	row.status, row.unresolved, row.perhapsSettled = string(after.Status), after.Unresolved, after.PerhapsSettled
 	row.amount, row.currency = after.Amount.Minor, string(after.Amount.Currency)
 	if e, ok := r.Event.(domain.CustomerBilled); ok && row.taken == 0 {
 		row.taken, row.takenCurrency = e.Minor, string(e.Currency)
