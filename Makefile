@@ -28,7 +28,7 @@ selftest: postgres build ## 300 months that die everywhere, judged by Stripe's s
 test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it works
 	@race=$$(.ci/race.sh) && set -x && \
 	$(GO) vet $$race ./... && \
-	$(GO) test -vet=off -count=1 -timeout=10m -parallel=4 $$race $(TESTFLAGS) ./...
+	$(GO) test -vet=off -count=1 -timeout=20m -parallel=4 $$race $(TESTFLAGS) ./...
 	@$(MAKE) --no-print-directory shapes
 
 shapes: ## what we send, checked by stripe-mock against Stripe's description of its API (part of make test)
