@@ -4,6 +4,7 @@ GO        ?= go
 KEEP      ?=
 TESTFLAGS ?=
 BENCHTIME ?= 2s
+SELFTEST  := cmd/billingctl/internal/selftest
 SHAPES    := sagas/stripegateway/shapes
 ORACLE    := sagas/stripegateway/oracle
 SEED      ?= 1
@@ -25,10 +26,12 @@ demo: postgres build ## bill 1,000 customers once, with a kill -9 in the middle 
 selftest: postgres build ## 300 months that die everywhere, judged by Stripe's side (SEED=1 RUNS=300)
 	@bin/billingctl selftest --seed $(SEED) --runs $(RUNS)
 
+# The selftest keeps a small machine busy by itself, so it runs alone.
 test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it works
 	@race=$$(.ci/race.sh) && set -x && \
 	$(GO) vet $$race ./... && \
-	$(GO) test -vet=off -count=1 -timeout=20m -parallel=4 $$race $(TESTFLAGS) ./...
+	$(GO) test -vet=off -count=1 -timeout=20m -parallel=4 $$race $(TESTFLAGS) $$($(GO) list ./... | grep -v '/$(SELFTEST)$$') && \
+	$(GO) test -vet=off -count=1 -timeout=20m $$race $(TESTFLAGS) ./$(SELFTEST)
 	@$(MAKE) --no-print-directory shapes
 
 shapes: ## what we send, checked by stripe-mock against Stripe's description of its API (part of make test)
