@@ -34,20 +34,26 @@ type CollectorConfig struct {
 
 // validate lists everything that is wrong with a config.
 func (c CollectorConfig) validate() error {
-	var faults []error
-	if c.Concurrency < 1 {
-		faults = append(faults, errors.New("concurrency must be at least 1"))
-	}
-	if c.Timeout <= 0 || c.Lease <= c.Timeout {
-		faults = append(faults, errors.New("the lease must exceed the Stripe time-out, which must be positive"))
-	}
-	if c.Poll <= 0 {
-		faults = append(faults, errors.New("the poll interval must be positive"))
-	}
+	faults := leaseFaults(c.Concurrency, c.Timeout, c.Lease, c.Poll)
 	if c.Rate < 0 {
 		faults = append(faults, errors.New("the rate must not be negative"))
 	}
 	return errors.Join(faults...)
+}
+
+// leaseFaults lists what is wrong with the settings of a worker that calls
+// Stripe under a lease.
+func leaseFaults(concurrency int, timeout, lease, poll time.Duration) (faults []error) {
+	if concurrency < 1 {
+		faults = append(faults, errors.New("concurrency must be at least 1"))
+	}
+	if timeout <= 0 || lease <= timeout {
+		faults = append(faults, errors.New("the lease must exceed the Stripe time-out, which must be positive"))
+	}
+	if poll <= 0 {
+		faults = append(faults, errors.New("the poll interval must be positive"))
+	}
+	return faults
 }
 
 // Collector is the one component that calls Stripe to take money. See the

@@ -19,30 +19,12 @@ import (
 // plantIntent makes an open intent of a bill at Stripe that the log does not know of.
 func (r *rig) plantIntent(id domain.CustomerID, key string) (intent string) {
 	r.t.Helper()
-	form := url.Values{
+	intent = r.byHand("/v1/payment_intents", key, url.Values{
 		"amount": {"5000"}, "currency": {"usd"}, "customer": {"cus_" + strings.ReplaceAll(string(id), "-", "")}, "payment_method_types[]": {"card"},
 		"metadata[customer_id]": {string(id)}, "metadata[billing_period]": {november.String()}, "metadata[billing_key]": {string(domain.ChargeKey(id, november, 1))},
-	}
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.stripe.APIURL+"/v1/payment_intents", strings.NewReader(form.Encode()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer sk_test_rig")
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Idempotency-Key", key)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	var made struct {
-		ID string `json:"id"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&made); err != nil || made.ID == "" {
-		r.t.Fatalf("plant an intent: %s %v", res.Status, err)
-	}
+	})
 	r.stripe.Advance(time.Second) // the next one is younger
-	return made.ID
+	return intent
 }
 
 // intentState reads an intent at Stripe.

@@ -29,17 +29,7 @@ type RefundsConfig struct {
 }
 
 func (c RefundsConfig) validate() error {
-	var faults []error
-	if c.Concurrency < 1 {
-		faults = append(faults, errors.New("concurrency must be at least 1"))
-	}
-	if c.Timeout <= 0 || c.Lease <= c.Timeout {
-		faults = append(faults, errors.New("the lease must exceed the Stripe time-out, which must be positive"))
-	}
-	if c.Poll <= 0 {
-		faults = append(faults, errors.New("the poll interval must be positive"))
-	}
-	return errors.Join(faults...)
+	return errors.Join(leaseFaults(c.Concurrency, c.Timeout, c.Lease, c.Poll)...)
 }
 
 // Refunds is the one component that asks Stripe to give money back. It works

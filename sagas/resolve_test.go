@@ -2,6 +2,7 @@ package sagas_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,8 +28,9 @@ func (r *rig) fault(f sim.Fault) (id string) {
 	return id
 }
 
-// byHand sends a request to Stripe that Billonce knows nothing of.
-func (r *rig) byHand(path, key string, form url.Values) {
+// byHand sends a request to Stripe that Billonce knows nothing of, and gives the
+// id of what Stripe answers with.
+func (r *rig) byHand(path, key string, form url.Values) (id string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.stripe.APIURL+path, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -42,9 +44,13 @@ func (r *rig) byHand(path, key string, form url.Values) {
 		r.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		r.t.Fatalf("%s by hand: %s", path, res.Status)
+	var made struct {
+		ID string `json:"id"`
 	}
+	if err := json.NewDecoder(res.Body).Decode(&made); err != nil || res.StatusCode != http.StatusOK || made.ID == "" {
+		r.t.Fatalf("%s by hand: %s, %v", path, res.Status, err)
+	}
+	return made.ID
 }
 
 // intentOf is the committed intent of a bill.

@@ -216,18 +216,26 @@ func (s *Sim) showLedger(r *http.Request) (any, error) {
 	})}, nil
 }
 
+// seqOf reads the place that a list goes on behind; empty: from its beginning.
+func seqOf(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, ok := parseInteger(text)
+	if !ok {
+		return 0, fmt.Errorf("after must be a seq, not %q", text)
+	}
+	return n, nil
+}
+
 func (s *Sim) showRequests(r *http.Request) (any, error) {
 	q, limit, err := queryOf(r, "method", "path", "key", "customer", "after")
 	if err != nil {
 		return nil, err
 	}
-	after := int64(0)
-	if text := q("after"); text != "" {
-		n, ok := parseInteger(text)
-		if !ok {
-			return nil, fmt.Errorf("after must be a seq, not %q", text)
-		}
-		after = n
+	after, err := seqOf(q("after"))
+	if err != nil {
+		return nil, err
 	}
 	if limit == 0 {
 		limit = 1000

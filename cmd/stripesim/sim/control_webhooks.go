@@ -46,13 +46,9 @@ func (s *Sim) showWebhooks(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	after := int64(0)
-	if text := q("after"); text != "" {
-		n, ok := parseInteger(text)
-		if !ok {
-			return nil, fmt.Errorf("after must be a seq, not %q", text)
-		}
-		after = n
+	after, err := seqOf(q("after"))
+	if err != nil {
+		return nil, err
 	}
 	if limit == 0 {
 		limit = 1000
