@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
@@ -44,21 +42,6 @@ func stream(t testing.TB, d *commands.Dispatcher, c domain.CustomerID) (names []
 		names = append(names, e.Type)
 	}
 	return names
-}
-
-func connect(t testing.TB, dsn string, connections int32) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = connections
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
 }
 
 func TestDispatch(t *testing.T) {
@@ -160,7 +143,7 @@ func TestHeaderIsRememberedWithTheFacts(t *testing.T) {
 func TestEqualCommandsAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDispatcher(t)
-	replicas := []*commands.Dispatcher{d, dispatcherOn(t, connect(t, pgtest.DSN(t), 8)), dispatcherOn(t, connect(t, pgtest.DSN(t), 8))}
+	replicas := []*commands.Dispatcher{d, dispatcherOn(t, pgtest.Connect(t, pgtest.DSN(t), 8)), dispatcherOn(t, pgtest.Connect(t, pgtest.DSN(t), 8))}
 	dispatch(t, d, commands.NewRegisterCustomer(ada, "cus_1", "pm_1"))
 	charge := commands.Of(commands.NewChargeBilling(ada, nov, usd49))
 	receipts := make(chan eventstore.Receipt, 50)
@@ -296,7 +279,7 @@ func TestDispatchFindsOutAboutALostCommit(t *testing.T) {
 	t.Parallel()
 	direct := newDispatcher(t)
 	proxy := pgtest.NewProxy(t, pgtest.DSN(t))
-	d := dispatcherOn(t, connect(t, proxy.DSN(), 4))
+	d := dispatcherOn(t, pgtest.Connect(t, proxy.DSN(), 4))
 	for run := range 30 {
 		c := domain.CustomerID(fmt.Sprintf("c%d", run))
 		lost := proxy.DropServerToClientOnCommit("INSERT INTO events")

@@ -251,7 +251,7 @@ func TestAppendsUnderLoad(t *testing.T) {
 func TestEqualAppendsAtOnce(t *testing.T) {
 	t.Parallel()
 	first := newStore(t)
-	stores := []*eventstore.Store{first, storeOn(t, connect(t, pgtest.DSN(t), 8)), storeOn(t, connect(t, pgtest.DSN(t), 8))}
+	stores := []*eventstore.Store{first, storeOn(t, pgtest.Connect(t, pgtest.DSN(t), 8)), storeOn(t, pgtest.Connect(t, pgtest.DSN(t), 8))}
 	for round := range 5 {
 		c := domain.CustomerID(fmt.Sprintf("c%d", round))
 		receipts := make(chan eventstore.Receipt, 50)
@@ -293,7 +293,7 @@ func TestEqualAppendsAtOnce(t *testing.T) {
 // Plans are kept: an append that is planned anew each time takes twice as long.
 func TestPlansAreKept(t *testing.T) {
 	t.Parallel()
-	s := storeOn(t, connect(t, pgtest.DSN(t), 1))
+	s := storeOn(t, pgtest.Connect(t, pgtest.DSN(t), 1))
 	for i := range 12 {
 		a, b := domain.CustomerID(fmt.Sprintf("a%d", i)), domain.CustomerID(fmt.Sprintf("b%d", i))
 		mustAppend(t, s, batch(a, eventstore.Head{}, "k/"+domain.Key(a), moved(a, 1)))

@@ -74,7 +74,7 @@ func benchLog(b *testing.B) (*eventstore.Store, *pgxpool.Pool) {
 	b.Helper()
 	before := debug.SetGCPercent(300) // as the service runs
 	b.Cleanup(func() { debug.SetGCPercent(before) })
-	pool := connect(b, pgtest.DSN(b), benchConnections)
+	pool := pgtest.Connect(b, pgtest.DSN(b), benchConnections)
 	_, err := pool.Exec(b.Context(), `CREATE TABLE raw_events (
 		position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, stream text NOT NULL, version integer NOT NULL, type text NOT NULL,
 		data json NOT NULL, metadata json NOT NULL, recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(), UNIQUE (stream, version))`)

@@ -19,7 +19,7 @@ func TestAnswerToTheCommitIsLost(t *testing.T) {
 	t.Parallel()
 	direct := newStore(t)
 	proxy := pgtest.NewProxy(t, pgtest.DSN(t))
-	s := storeOn(t, connect(t, proxy.DSN(), 4))
+	s := storeOn(t, pgtest.Connect(t, proxy.DSN(), 4))
 	for run := range 30 {
 		c := domain.CustomerID(fmt.Sprintf("c%d", run))
 		b := batch(c, eventstore.Head{}, "k/"+domain.Key(c), moved(c, 1))
@@ -57,7 +57,7 @@ func TestCommitIsLost(t *testing.T) {
 	t.Parallel()
 	direct := newStore(t)
 	proxy := pgtest.NewProxy(t, pgtest.DSN(t))
-	pool := connect(t, proxy.DSN(), 4)
+	pool := pgtest.Connect(t, proxy.DSN(), 4)
 	s := storeOn(t, pool)
 	b := batch("ada", eventstore.Head{}, "k1", moved("ada", 1))
 	tx, err := pool.Begin(t.Context())
@@ -87,7 +87,7 @@ func TestAnswerToASharedCommitIsLost(t *testing.T) {
 	t.Parallel()
 	direct := newStore(t)
 	proxy := pgtest.NewProxy(t, pgtest.DSN(t))
-	s := storeOn(t, connect(t, proxy.DSN(), 6))
+	s := storeOn(t, pgtest.Connect(t, proxy.DSN(), 6))
 
 	tx, err := direct.Pool().Begin(t.Context())
 	if err != nil {
@@ -142,7 +142,7 @@ func TestServerEndsSessions(t *testing.T) {
 	t.Parallel()
 	const writers, enough = 6, 5
 	admin := newStore(t)
-	s := storeOn(t, connect(t, pgtest.DSN(t), 8))
+	s := storeOn(t, pgtest.Connect(t, pgtest.DSN(t), 8))
 	var ended atomic.Int64
 	stop := make(chan struct{})
 	var ending, writing sync.WaitGroup

@@ -1,7 +1,6 @@
 package eventstore_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -42,22 +41,6 @@ func storeOn(t testing.TB, pool *pgxpool.Pool) *eventstore.Store {
 	s := eventstore.New(pool, eventstore.NewCodec(domain.Events()), discard)
 	t.Cleanup(s.Close)
 	return s
-}
-
-// connect is a pool of a test's own, for instance by way of a proxy.
-func connect(t testing.TB, dsn string, connections int32) *pgxpool.Pool {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = connections
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	return pool
 }
 
 // batch is what a command "test" with this key adds to a customer's stream.

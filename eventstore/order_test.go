@@ -23,7 +23,7 @@ import (
 func TestPositionsFollowCommits(t *testing.T) {
 	t.Parallel()
 	const writers, each, customers = 12, 25, 30
-	s := storeOn(t, connect(t, pgtest.DSN(t), writers+2))
+	s := storeOn(t, pgtest.Connect(t, pgtest.DSN(t), writers+2))
 	var written atomic.Int64
 	var writing sync.WaitGroup
 	for w := range writers {
@@ -169,7 +169,7 @@ func deadlocked(err error) bool {
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	const writers = 8
-	s := storeOn(t, connect(t, pgtest.DSN(t), writers))
+	s := storeOn(t, pgtest.Connect(t, pgtest.DSN(t), writers))
 	var writing sync.WaitGroup
 	for w := range writers {
 		chance := rand.New(rand.NewPCG(7, uint64(w)))

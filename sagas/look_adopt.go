@@ -3,6 +3,7 @@ package sagas
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -128,33 +129,8 @@ func (m marked) closed() bool {
 
 // unclaimed leaves out bills that a worker holds at this moment.
 func (l *Look) unclaimed(ctx context.Context, news []marked) ([]marked, error) {
-	bills := make([]bill, len(news))
-	for i, m := range news {
-		bills[i] = m.bill
-	}
-	rows := &pgx.Batch{}
-	queueRecordsUnlocked(rows, bills, `state = 'sending' AND lease_until > clock_timestamp()`)
-	results := l.c.pool.SendBatch(ctx, rows)
-	defer results.Close()
-	held, err := results.Query()
-	if err != nil {
-		return nil, fmt.Errorf("read claims: %w", err)
-	}
-	records, err := scanRecords(held)
-	if err != nil {
-		return nil, fmt.Errorf("read claims: %w", err)
-	}
-	claimed := map[bill]bool{}
-	for _, r := range records {
-		claimed[r.bill()] = true
-	}
-	rest := news[:0]
-	for _, m := range news {
-		if !claimed[m.bill] {
-			rest = append(rest, m)
-		}
-	}
-	return rest, nil
+	claimed, err := claimedOf(ctx, l.c.pool, news, func(m marked) bill { return m.bill })
+	return slices.DeleteFunc(news, func(m marked) bool { return claimed[m.bill] }), err
 }
 
 // take records what was found: successes as paid, open intents as the bills'

@@ -78,29 +78,8 @@ func (p *pass) unclaimed(ctx context.Context, news []success) ([]success, error)
 	if len(news) == 0 {
 		return nil, nil
 	}
-	bills := make([]bill, len(news))
-	for i, s := range news {
-		bills[i] = s.bill
-	}
-	statements := &pgx.Batch{}
-	queueRecordsUnlocked(statements, bills, `state = 'sending' AND lease_until > clock_timestamp()`)
-	claimed, err := p.records(ctx, statements)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(news, func(s success) bool {
-		return slices.ContainsFunc(claimed, func(r *record) bool { return r.bill() == s.bill })
-	}), nil
-}
-
-func (p *pass) records(ctx context.Context, statements *pgx.Batch) ([]*record, error) {
-	results := p.pool.SendBatch(ctx, statements)
-	defer results.Close()
-	rows, err := results.Query()
-	if err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
-	}
-	return scanRecords(rows)
+	claimed, err := claimedOf(ctx, p.pool, news, func(s success) bill { return s.bill })
+	return slices.DeleteFunc(news, func(s success) bool { return claimed[s.bill] }), err
 }
 
 // take records successes that the log does not have, with their findings, in

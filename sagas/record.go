@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
@@ -205,4 +206,30 @@ func saveRecords(ctx context.Context, q eventstore.Querier, records []*record) e
 		return fmt.Errorf("save %d billing records: %d were there", n, tag.RowsAffected())
 	}
 	return nil
+}
+
+// claimedOf names those of the bills behind items that a worker holds at this
+// moment.
+func claimedOf[T any](ctx context.Context, pool *pgxpool.Pool, items []T, of func(T) bill) (map[bill]bool, error) {
+	bills := make([]bill, len(items))
+	for i, item := range items {
+		bills[i] = of(item)
+	}
+	rows := &pgx.Batch{}
+	queueRecordsUnlocked(rows, bills, `state = 'sending' AND lease_until > clock_timestamp()`)
+	results := pool.SendBatch(ctx, rows)
+	defer results.Close()
+	held, err := results.Query()
+	if err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	records, err := scanRecords(held)
+	if err != nil {
+		return nil, fmt.Errorf("read claims: %w", err)
+	}
+	claimed := make(map[bill]bool, len(records))
+	for _, r := range records {
+		claimed[r.bill()] = true
+	}
+	return claimed, nil
 }

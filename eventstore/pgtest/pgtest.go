@@ -38,6 +38,23 @@ func Pool(t testing.TB) *pgxpool.Pool {
 	return of(t).pool()
 }
 
+// Connect returns a pool of its own to dsn, of so many connections, for instance
+// by way of a [Proxy]. It is closed when the test ends.
+func Connect(t testing.TB, dsn string, connections int32) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	config.MaxConns = connections
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
 // Empty returns the URL of a database without a schema, a new one each time.
 func Empty(t testing.TB) string {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
 // Result counts the rows of an import: Rows = Imported + Replayed + Failed.
@@ -147,7 +148,7 @@ func (i *importer) step(step int, rows []*row) (done []*row, err error) {
 		if p, ok := errors.AsType[*client.Problem](err); ok && !p.Passes() || try == tries || i.ctx.Err() != nil {
 			return nil, i.gaveUp(rows[0].number, err)
 		}
-		if err := pause(i.ctx, time.Duration(try)*150*time.Millisecond); err != nil {
+		if err := parts.Pause(i.ctx, time.Duration(try)*150*time.Millisecond); err != nil {
 			return nil, i.gaveUp(rows[0].number, err)
 		}
 	}
@@ -159,15 +160,4 @@ func (i *importer) gaveUp(number int, err error) error {
 		err = errors.New("the service is too busy to answer")
 	}
 	return fmt.Errorf("import row %d and what follows: %w (the same import again is safe: nothing is imported twice)", number, err)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -218,6 +218,7 @@ func isLoopback(host string) bool {
 var (
 	keyShape = regexp.MustCompile(`^(sk|rk|vk)_[A-Za-z0-9_]+$`)
 	liveKey  = regexp.MustCompile(`^[sr]k_live_`)
+	testKey  = regexp.MustCompile(`^[sr]k_test_`)
 )
 
 func (c *check) stripeKey() Secret {

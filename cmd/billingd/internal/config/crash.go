@@ -8,7 +8,7 @@ import (
 )
 
 // crash reads what the selftest arms, by environment alone. No process that can
-// reach real money may be armed.
+// reach real money may be armed: a key that a proxy gave may lead to a live one.
 func (c *check) crash(config Config) crashpoint.Plan {
 	var plan crashpoint.Plan
 	for _, name := range []string{crashpoint.CrashVariable, crashpoint.BreakVariable} {
@@ -16,8 +16,8 @@ func (c *check) crash(config Config) crashpoint.Plan {
 		if !set || c.text(name, value) == "" {
 			continue
 		}
-		if liveKey.MatchString(config.StripeKey.Reveal()) {
-			c.bad(name, "must not be set with a live Stripe key: it makes this process die, or break a rule, on purpose")
+		if !testKey.MatchString(config.StripeKey.Reveal()) {
+			c.bad(name, "must not be set without a test key of Stripe: it makes this process die, or break a rule, on purpose")
 			continue
 		}
 		if u, err := url.Parse(config.StripeBase); err != nil || !isLoopback(u.Hostname()) {

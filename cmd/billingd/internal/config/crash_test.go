@@ -13,11 +13,12 @@ func TestCrashPointsAreForStandIns(t *testing.T) {
 			refused                bool
 		}{
 			{"a stand-in", "sk_test_1", "http://127.0.0.1:12121", good, false},
-			{"a vault key on this machine", "vk_1", "http://[::1]:12121", good, false},
+			{"a vault key on this machine, which may lead to a live one", "vk_1", "http://[::1]:12121", good, true},
 			{"a live key", "sk_live_1", "https://127.0.0.1:12121", good, true},
 			{"a live restricted key", "rk_live_1", "https://localhost:12121", good, true},
 			{"Stripe itself", "sk_test_1", "https://api.stripe.com", good, true},
-			{"another machine", "vk_1", "https://10.0.0.1:12121", good, true},
+			{"a stand-in by IPv6", "rk_test_1", "http://[::1]:12121", good, false},
+			{"another machine", "sk_test_1", "https://10.0.0.1:12121", good, true},
 			{"an unknown name", "sk_test_1", "http://127.0.0.1:12121", "hunter2", true},
 			{"a blank", "sk_test_1", "http://127.0.0.1:12121", " ", true},
 		} {
