@@ -322,24 +322,15 @@ func listShows(t *testing.T, r road) {
 }
 
 func everyFault(t *testing.T, r road) {
-	for _, kind := range sim.Kinds() {
-		if kind == sim.Decline {
-			continue
+	eachFault(t, r.take, func(t *testing.T, f sim.Fault, timeout time.Duration) {
+		s := r.standIn(t, timeout)
+		s.fault(t, f)
+		r.settles(t, s, billFor("fault", "pm_card_visa"))
+		s.keysAreSound(t)
+		if s.stripe.Faults()[0].Hits == 0 {
+			t.Error("the fault did not strike")
 		}
-		for _, times := range []int{1, 3} {
-			t.Run(fmt.Sprintf("%s/%d", kind, times), func(t *testing.T) {
-				t.Parallel()
-				f, timeout := faultOf(kind, times, r.take)
-				s := r.standIn(t, timeout)
-				s.fault(t, f)
-				r.settles(t, s, billFor("fault", "pm_card_visa"))
-				s.keysAreSound(t)
-				if s.stripe.Faults()[0].Hits == 0 {
-					t.Error("the fault did not strike")
-				}
-			})
-		}
-	}
+	})
 }
 
 // settles collects a bill and fails unless it was charged once and that is

@@ -175,11 +175,10 @@ func faultOf(kind sim.Kind, times int, path string) (f sim.Fault, timeout time.D
 	return f, timeout
 }
 
-// Every fault of the stand-in at the create, once and three times in a row: the
-// customer is charged once, and we know by which charge. TestConformance does the
-// same at the call that takes the money.
-func TestEveryFaultAtTheCreateEndsInOneCharge(t *testing.T) {
-	t.Parallel()
+// eachFault runs a test with every fault of the stand-in at a path, once and
+// three times in a row. A decline is no fault.
+func eachFault(t *testing.T, path string, run func(t *testing.T, f sim.Fault, timeout time.Duration)) {
+	t.Helper()
 	for _, kind := range sim.Kinds() {
 		if kind == sim.Decline {
 			continue
@@ -187,22 +186,32 @@ func TestEveryFaultAtTheCreateEndsInOneCharge(t *testing.T) {
 		for _, times := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d", kind, times), func(t *testing.T) {
 				t.Parallel()
-				f, timeout := faultOf(kind, times, "/v1/payment_intents")
-				s := newStandIn(t, timeout)
-				s.fault(t, f)
-				o := billFor("fault", "pm_card_visa")
-				out, err := s.collect(t, &o)
-				if err != nil {
-					t.Fatalf("%v: %+v\n%s", err, out, s.log)
-				}
-				s.charged(t, o, out)
-				s.keysAreSound(t)
-				if struck := s.stripe.Faults()[0].Hits; struck == 0 {
-					t.Error("the fault did not strike")
-				}
+				f, timeout := faultOf(kind, times, path)
+				run(t, f, timeout)
 			})
 		}
 	}
+}
+
+// Every fault of the stand-in at the create, once and three times in a row: the
+// customer is charged once, and we know by which charge. TestConformance does the
+// same at the call that takes the money.
+func TestEveryFaultAtTheCreateEndsInOneCharge(t *testing.T) {
+	t.Parallel()
+	eachFault(t, "/v1/payment_intents", func(t *testing.T, f sim.Fault, timeout time.Duration) {
+		s := newStandIn(t, timeout)
+		s.fault(t, f)
+		o := billFor("fault", "pm_card_visa")
+		out, err := s.collect(t, &o)
+		if err != nil {
+			t.Fatalf("%v: %+v\n%s", err, out, s.log)
+		}
+		s.charged(t, o, out)
+		s.keysAreSound(t)
+		if struck := s.stripe.Faults()[0].Hits; struck == 0 {
+			t.Error("the fault did not strike")
+		}
+	})
 }
 
 // Hundreds of bills through faults drawn at random.

@@ -124,15 +124,8 @@ func TestEventShowsTheObjectOfItsTime(t *testing.T) {
 
 func eventIDs(t testing.TB, c *client.API, p *stripe.EventListParams) []string {
 	t.Helper()
-	var ids []string
-	it := c.Events.List(p)
-	for it.Next() {
-		ids = append(ids, it.Event().ID)
-	}
-	if err := it.Err(); err != nil {
-		t.Fatalf("list events: %v", err)
-	}
-	return ids
+	list := c.Events.List(p)
+	return idsOf(t, list, func() string { return list.Event().ID })
 }
 
 // The list of events pages and filters like the other lists, and forgets after

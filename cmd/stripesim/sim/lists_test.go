@@ -12,17 +12,25 @@ import (
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 )
 
-func intentIDs(t testing.TB, c *client.API, p *stripe.PaymentIntentListParams) []string {
+// idsOf goes through a list to its end.
+func idsOf(t testing.TB, list interface {
+	Next() bool
+	Err() error
+}, id func() string) (ids []string) {
 	t.Helper()
-	var ids []string
-	it := c.PaymentIntents.List(p)
-	for it.Next() {
-		ids = append(ids, it.PaymentIntent().ID)
+	for list.Next() {
+		ids = append(ids, id())
 	}
-	if err := it.Err(); err != nil {
+	if err := list.Err(); err != nil {
 		t.Fatalf("list: %v", err)
 	}
 	return ids
+}
+
+func intentIDs(t testing.TB, c *client.API, p *stripe.PaymentIntentListParams) []string {
+	t.Helper()
+	list := c.PaymentIntents.List(p)
+	return idsOf(t, list, func() string { return list.PaymentIntent().ID })
 }
 
 // newestFirst makes n intents and returns their ids as a list shows them.
