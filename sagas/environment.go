@@ -56,7 +56,7 @@ type Standing struct {
 	Fits   bool   `json:"fits"`             // the database is the one it is taken for
 	Reason string `json:"reason,omitempty"` // why not
 	// Elsewhere: the database belongs to another environment or Stripe account.
-	// Nothing of Stripe is even read for it.
+	// Nothing of Stripe is read for it but whose account our key is.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 
 	Name             string     `json:"name"`
