@@ -28,6 +28,7 @@ var floors = map[string][]string{
 	"projections/projectiontest": {"domain", "eventstore", "eventstore/pgtest", "eventstore/tracking", "projections", "commands"},
 	"commands/commandstest":      {"domain", "commands"},
 	"cmd/stripesim":              {"domain"},
+	"cmd/spendproxy":             {"domain"},
 	"cmd/billingd":               {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "sagas", "sagas/stripegateway", "projections", "migrations"},
 	"cmd/billingctl":             {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "projections", "migrations", "sagas"},
 }
@@ -37,9 +38,9 @@ var outside = map[string][]string{
 	"github.com/stripe/stripe-go/v76":    {"sagas/stripegateway"},
 	"github.com/ThreeDotsLabs/watermill": {"eventstore", "eventstore/tracking"},
 	"github.com/danielgtaylor/huma/v2":   {"cmd/billingd"},
-	"github.com/alecthomas/kong":         {"cmd/billingd", "cmd/billingctl", "cmd/stripesim"},
+	"github.com/alecthomas/kong":         {"cmd/billingd", "cmd/billingctl", "cmd/spendproxy", "cmd/stripesim"},
 	"math/rand":                          {"sagas", "cmd/stripesim", "cmd/billingctl", "eventstore/tracking", "eventstore/pglocal", "eventstore/pgtest", "projections/projectiontest"},
-	"crypto/rand":                        {"cmd/billingd", "cmd/billingctl", "cmd/stripesim", "eventstore/tracking", "eventstore/pglocal", "eventstore/pgtest", "projections/projectiontest"},
+	"crypto/rand":                        {"cmd/billingd", "cmd/billingctl", "cmd/spendproxy", "cmd/stripesim", "eventstore/tracking", "eventstore/pglocal", "eventstore/pgtest", "projections/projectiontest"},
 }
 
 // TestFloors reads the imports of every package of the module: a room looks
