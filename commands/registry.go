@@ -61,6 +61,7 @@ var registry = []Spec{
 	operated[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
 	operated[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
 	operated[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),
+	operated[acceptRefundBody]("accept-refund", "Let a refund stand that differs at Stripe from what was asked for", keyed),
 	operated[dismissRefundProposalBody]("dismiss-refund-proposal", "Decide that a surplus charge's money stays", keyed),
 }
 

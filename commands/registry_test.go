@@ -104,7 +104,7 @@ func TestRegistry(t *testing.T) {
 		"register-customer", "activate-subscription", "change-subscription-amount", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
 		"declare-billing-due", "charge-billing", "retry-charge", "release-billing", "settle-billing", "write-off-billing",
-		"refund-charge", "dismiss-refund-proposal",
+		"refund-charge", "accept-refund", "dismiss-refund-proposal",
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("listed are %q, want %q", listed, want)
@@ -125,7 +125,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s needs the scope %q", spec.Name, spec.Scope)
 		}
 	}
-	want := []string{"release-billing", "settle-billing", "write-off-billing", "refund-charge", "dismiss-refund-proposal"}
+	want := []string{"release-billing", "settle-billing", "write-off-billing", "refund-charge", "accept-refund", "dismiss-refund-proposal"}
 	if !slices.Equal(operators, want) {
 		t.Errorf("operators alone send %q, want %q", operators, want)
 	}

@@ -49,6 +49,7 @@ const (
 	SourceWebhook   Source = "webhook"   // an event that Stripe delivered
 	SourceEvents    Source = "events"    // an event read from Stripe's list
 	SourceReconcile Source = "reconcile" // a comparison of all three books
+	SourceOperator  Source = "operator"  // a person's word
 )
 
 // CustomerBilled says that a bill is paid, by which charge. It beats every
