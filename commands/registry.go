@@ -57,7 +57,7 @@ var registry = []Spec{
 	public[declareBillingDueBody]("declare-billing-due", "Declare a period due", free),
 	public[chargeBillingBody]("charge-billing", "Collect a bill", charging),
 	public[retryChargeBody]("retry-charge", "Make another attempt at a bill that was declined", charging),
-	operated[releaseBillingBody]("release-billing", "Collect a bill that was not settled before a restore after all", keyed),
+	operated[releaseBillingBody]("release-billing", "Let a bill go on that waits for an operator or needs review", keyed),
 	operated[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
 	operated[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
 	operated[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),

@@ -333,7 +333,7 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	t.Parallel()
 	keyed := map[string]bool{
 		"change-subscription-amount": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
-		"release-billing": true, "settle-billing": true, "write-off-billing": true, "dismiss-refund-proposal": true,
+		"release-billing": true, "settle-billing": true, "write-off-billing": true, "accept-refund": true, "dismiss-refund-proposal": true,
 	}
 	for spec := range commands.All() {
 		if spec.NeedsKey != keyed[spec.Name] {

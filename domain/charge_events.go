@@ -151,7 +151,8 @@ type ChargeWaiting struct {
 const ReasonPerhapsSettled = "settled before a restore?"
 
 // ChargeReleased: a bill that may have been settled before a restore was not,
-// as an operator says. It is collected again.
+// as an operator says, or what stood against a bill that needs review is
+// repaired. It is collected on; of one that needed review Stripe is read first.
 type ChargeReleased struct {
 	fact
 	CustomerID    CustomerID `json:"customer_id"`

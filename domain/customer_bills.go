@@ -61,7 +61,7 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeActionRequired:
 		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillActionRequired) })
 	case ChargeNeedsReview:
-		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillNeedsReview) })
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.Reviewed = true; b.progress(BillNeedsReview) })
 	case ChargeWaiting:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
 			b.PerhapsSettled = b.PerhapsSettled || e.Reason == ReasonPerhapsSettled
@@ -74,8 +74,12 @@ func (c Customer) evolveBill(e Event) Customer {
 		})
 	case ChargeReleased:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.PerhapsSettled, b.Released = false, true
+			b.Released = b.Released || b.PerhapsSettled
+			b.PerhapsSettled = false
 			switch {
+			case b.Status == BillNeedsReview: // something may have been sent: it is read before anything else
+				b.Unresolved = b.Unresolved || b.IntentID != ""
+				b.progress(BillRequested)
 			case b.Status == BillWaiting:
 				b.progress(BillRequested)
 			case !b.Status.Known():
