@@ -36,7 +36,7 @@ const (
 
 func (p *pass) run(ctx context.Context) error {
 	if _, err := p.conn.Exec(ctx, `CREATE TEMPORARY TABLE IF NOT EXISTS reconcile_seen (charge text PRIMARY KEY, ours boolean, refunded boolean,
-			intent text, customer text, amount bigint, currency text, created timestamptz, detail text)`); err != nil {
+			intent text, customer text, amount bigint, currency text, created timestamptz, marked_customer text, marked_period text, detail text)`); err != nil {
 		return fmt.Errorf("keep what was seen: %w", err)
 	}
 	if _, err := p.conn.Exec(ctx, `TRUNCATE reconcile_seen`); err != nil {

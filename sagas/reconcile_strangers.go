@@ -25,20 +25,23 @@ func (p *pass) see(ctx context.Context, all []sighting, charges bool) error {
 		return nil
 	}
 	ids, intents, customers, currencies, details := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	markedCustomers, markedPeriods := make([]string, n), make([]string, n)
 	ours, refunded := make([]bool, n), make([]bool, n)
 	amounts, created := make([]int64, n), make([]time.Time, n)
 	for i, s := range all {
 		ids[i], intents[i], customers[i], currencies[i], details[i] = s.ChargeID, s.IntentID, s.StripeCustomerID, string(s.Amount.Currency), s.detail
+		markedCustomers[i], markedPeriods[i] = s.CustomerID, s.Period
 		ours[i], refunded[i], amounts[i], created[i] = s.ours, s.Refunded, s.Amount.Minor, s.Created
 	}
 	var err error
 	if charges {
 		_, err = p.conn.Exec(ctx, `INSERT INTO reconcile_seen
-			SELECT DISTINCT ON (charge) * FROM unnest($1::text[], $2::bool[], $3::bool[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[], $9::text[])
-				AS u(charge, ours, refunded, intent, customer, amount, currency, created, detail)
+			SELECT DISTINCT ON (charge) * FROM unnest($1::text[], $2::bool[], $3::bool[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::timestamptz[], $9::text[], $10::text[], $11::text[])
+				AS u(charge, ours, refunded, intent, customer, amount, currency, created, marked_customer, marked_period, detail)
 			ON CONFLICT (charge) DO UPDATE SET ours = excluded.ours, refunded = excluded.refunded, intent = excluded.intent, customer = excluded.customer,
-				amount = excluded.amount, currency = excluded.currency, created = excluded.created, detail = excluded.detail`,
-			ids, ours, refunded, intents, customers, amounts, currencies, created, details)
+				amount = excluded.amount, currency = excluded.currency, created = excluded.created,
+				marked_customer = excluded.marked_customer, marked_period = excluded.marked_period, detail = excluded.detail`,
+			ids, ours, refunded, intents, customers, amounts, currencies, created, markedCustomers, markedPeriods, details)
 	} else {
 		_, err = p.conn.Exec(ctx, `INSERT INTO reconcile_seen (charge) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`, ids)
 	}
@@ -63,7 +66,7 @@ func (p *pass) judgeStrangers(ctx context.Context) error {
 		}
 	}
 	for after := ""; ; {
-		rows, err := p.conn.Query(ctx, `SELECT s.charge, s.intent, s.amount, s.currency, s.detail, coalesce(o.charge, '')
+		rows, err := p.conn.Query(ctx, `SELECT s.charge, s.intent, s.amount, s.currency, s.marked_customer, s.marked_period, s.detail, coalesce(o.charge, '')
 			FROM reconcile_seen s LEFT JOIN LATERAL (
 				SELECT charge FROM reconcile_seen o WHERE o.customer = s.customer AND o.customer <> '' AND o.amount = s.amount AND o.currency = s.currency AND o.ours
 					AND NOT o.refunded AND o.created BETWEEN s.created - $2 * interval '1 second' AND s.created + $2 * interval '1 second'
@@ -75,7 +78,7 @@ func (p *pass) judgeStrangers(ctx context.Context) error {
 		found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (finding Difference, err error) {
 			var f Found
 			var currency, detail, beside string
-			if err := row.Scan(&f.ChargeID, &f.IntentID, &f.Amount.Minor, &currency, &detail, &beside); err != nil {
+			if err := row.Scan(&f.ChargeID, &f.IntentID, &f.Amount.Minor, &currency, &f.CustomerID, &f.Period, &detail, &beside); err != nil {
 				return finding, err
 			}
 			f.ID, f.Amount.Currency = f.ChargeID, domain.Currency(currency)
