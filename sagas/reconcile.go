@@ -19,8 +19,8 @@ import (
 
 // Reconciler compares the three books, log, billing_records and Stripe, and
 // says where they differ. What Stripe proves it repairs, through the same
-// commands as every other road; of the rest it says what it proposes. It never
-// moves money.
+// commands as every other road; of the rest it says what it proposes, until it is
+// done or an operator dismisses it ([Reconciler.Dismiss]). It never moves money.
 //
 // One reconciliation runs at a time, in whichever replica takes it; if that one
 // dies, another begins it anew. Repeating one changes nothing: commands are
