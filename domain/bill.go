@@ -70,8 +70,8 @@ type Bill struct {
 	// Released: an operator has said that it was not settled; no closing at
 	// Stripe from before makes it wait again.
 	Released bool
-	// Reviewed: the evidence has contradicted itself, or has run out, at some time.
-	// What an operator decides from then on is decided in view of that.
+	// Reviewed: the evidence of this attempt has contradicted itself, or has run
+	// out. What an operator decides from then on is decided in view of that.
 	Reviewed bool
 	// Cancelled: the subscription was cancelled with effect on this bill.
 	Cancelled bool

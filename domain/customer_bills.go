@@ -6,6 +6,7 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeRequested:
 		c.requested = c.requested.With(e.BillingPeriod)
 		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Reviewed = false
 			b.Attempt, b.Start = e.Attempt, 0 // Unresolved stays: an intent may have been adopted before
 			b.Key, b.Amount = e.Key, e.Money
 			b.StripeCustomerID, b.PaymentMethodID = e.StripeCustomerID, e.PaymentMethodID
@@ -41,7 +42,7 @@ func (c Customer) evolveBill(e Event) Customer {
 		})
 	case ChargeDeclined:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.DeclineClass, b.Unresolved = e.Class, false
+			b.DeclineClass, b.Unresolved, b.Reviewed = e.Class, false, false
 			b.progress(BillDeclined)
 		})
 	case ChargeRejected:

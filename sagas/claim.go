@@ -35,7 +35,7 @@ type job struct {
 	r           *record
 	task        task
 	resolveOnly bool      // no confirm may be sent any more
-	reviewed    bool      // of a closing: the bill had needed review when it was decided
+	reviewed    bool      // of a closing: an operator decided it in view of what needed review
 	deadline    time.Time // the lease's end, on this machine's monotonic clock, reckoned from before the claim
 }
 
@@ -168,7 +168,7 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 			start(r, startAttempt(r), nil)
 		case domain.ClaimClose:
 			r.state = stateClosing
-			jobs = append(jobs, &job{r: r, task: taskClose, reviewed: b.Reviewed})
+			jobs = append(jobs, &job{r: r, task: taskClose, reviewed: b.Reviewed && b.Closing != domain.ClosingVoid})
 		case domain.ClaimNone:
 			r.state, r.lease = stateOf(b.Status), 0
 			if b.Attempt > r.attempt {

@@ -118,7 +118,7 @@ func (p *pass) compareRefunds(ctx context.Context) error {
 	var names []string
 	if _, err := pgx.ForEachRow(rows, []any{&customer, &period, &refund, &asked.Minor, &asked.Currency}, func() error {
 		found = append(found, Difference{Kind: DifferenceRefund, CustomerID: customer, BillingPeriod: period, Detail: "refund " + refund + " of " + asked.String() + " is another one at Stripe",
-			Action: "billingctl dispatch accept-refund lets it stand; refund what is still missing under another name"})
+			Action: "billingctl refunds accept lets it stand; refund what is still missing under another name"})
 		ids, names = append(ids, domain.CustomerID(customer)), append(names, refund)
 		return nil
 	}); err != nil {

@@ -129,6 +129,8 @@ func TestRefunds(t *testing.T) {
 	for line, want := range map[string]request{
 		"refunds carry-out ch_2": {"/v1/commands/refund-charge", "", "Bearer secret",
 			`{"amount_minor":5000,"billing_period":"2026-11","charge_id":"ch_2","customer_id":"acme","refund_id":"surplus-ch_2"}`},
+		"refunds accept acme 2026-11 r1 --reason agreed": {"/v1/commands/accept-refund", "accept-r1", "Bearer secret",
+			`{"billing_period":"2026-11","customer_id":"acme","reason":"agreed","refund_id":"r1"}`},
 		"refunds dismiss ch_2 --reason settled": {"/v1/commands/dismiss-refund-proposal", "surplus-ch_2", "Bearer secret",
 			`{"billing_period":"2026-11","charge_id":"ch_2","customer_id":"acme","reason":"settled"}`},
 	} {
