@@ -49,6 +49,7 @@ func anyCommand(t *rapid.T, c domain.Customer) commands.Command[domain.Customer]
 		return rapid.SampledFrom([]commands.Command[domain.Customer]{
 			refund, refundNews, refund, refundNews,
 			commands.NewDismissRefundProposal(ada, p, "ch_"+n, "it is owed", id),
+			commands.NewAcceptRefund(ada, p, "r"+n, "agreed", id),
 			commands.NewProposeRefund(ada, p, "ch_"+n, amount, "found"),
 			commands.NewRecordDispute(ada, p, domain.DisputeNews{DisputeID: "dp_" + n, ChargeID: "ch_" + n, Money: amount, Status: rapid.SampledFrom([]string{"needs_response", "lost"}).Draw(t, "dispute")}),
 		}).Draw(t, "command about money back")
@@ -194,12 +195,14 @@ func promises(t *rapid.T, c domain.Customer, command commands.Command[domain.Cus
 		}
 	case domain.BillSettled, domain.BillWrittenOff, domain.ChargeVoided:
 		_, completes := command.(commands.CompleteClosing)
-		if bill.Status.Final() || !completes && (bill.InFlight() || bill.Unresolved || bill.IntentID != "") {
+		// What needs review and was never sent may be closed by a person.
+		inFlight := bill.InFlight() && bill.Status != domain.BillNeedsReview
+		if bill.Status.Final() || !completes && (inFlight || bill.Unresolved || bill.IntentID != "") {
 			fail("intent %q, unresolved %t", bill.IntentID, bill.Unresolved)
 		}
 	case domain.BillClosing:
-		// Of a bill that was perhaps settled, the cancel at Stripe tells.
-		if bill.Status.Final() || bill.IntentID == "" || bill.Unresolved && !bill.PerhapsSettled {
+		// Of a bill that was perhaps settled, or needs review, the cancel at Stripe tells.
+		if bill.Status.Final() || bill.IntentID == "" || bill.Unresolved && !bill.PerhapsSettled && bill.Status != domain.BillNeedsReview {
 			fail("intent %q, unresolved %t", bill.IntentID, bill.Unresolved)
 		}
 	}

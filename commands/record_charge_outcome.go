@@ -52,7 +52,9 @@ func (c RecordChargeOutcome) Decide(s domain.Customer) ([]domain.Event, error) {
 	if c.Class == domain.Declined {
 		return c.declined(bill, current), nil
 	}
-	if !current || c.Start != bill.Start || !bill.InFlight() {
+	// A closing may meet that Stripe does not know the intent which it would cancel.
+	unclosed := c.Class == domain.NeedsReview && bill.Status == domain.BillClosingStatus
+	if !current || c.Start != bill.Start || !bill.InFlight() && !unclosed {
 		return nil, nil // an older start's news about something that is not decided: the newer start will tell
 	}
 	report := c.report(c.Outcome.Reason)

@@ -42,6 +42,9 @@ func (c RecordRefundOutcome) Decide(s domain.Customer) ([]domain.Event, error) {
 	}
 	back := s.MoneyBack(c.BillingPeriod)
 	known, met := back.Refund(c.RefundID, c.Outcome.StripeRefundID)
+	if met && c.differs(known) {
+		c = c.review(known)
+	}
 	if met && !c.changes(known) {
 		return nil, nil
 	}
@@ -62,13 +65,46 @@ func (c RecordRefundOutcome) Decide(s domain.Customer) ([]domain.Event, error) {
 	return events, nil
 }
 
-// changes reports whether the news moves a refund that is known. A refund goes
+// differs reports whether what Stripe has under the refund's name is something
+// else than what was asked for. It is taken over as what it is, never as the
+// refund itself, and stays so until a person has spoken.
+func (c RecordRefundOutcome) differs(known domain.Refund) bool {
+	o := c.Outcome
+	switch o.State {
+	case domain.RefundStatePending, domain.RefundStateSucceeded, domain.RefundStateReview:
+	default:
+		return false
+	}
+	return known.State == domain.RefundStateReview || known.RefundID != "" && o.StripeRefundID != "" && o.Money.Minor != 0 &&
+		(o.Money != known.Amount || o.ChargeID != "" && known.ChargeID != "" && o.ChargeID != known.ChargeID)
+}
+
+// review is the command about a refund that differs.
+func (c RecordRefundOutcome) review(known domain.Refund) RecordRefundOutcome {
+	o := &c.Outcome
+	if o.State != domain.RefundStateReview {
+		o.State, o.AtStripe = domain.RefundStateReview, o.State
+	}
+	o.Reason = known.Reason
+	if known.State != domain.RefundStateReview {
+		o.Reason = "Stripe gives back " + o.Money.String() + " of " + o.ChargeID + "; asked for was " + known.Amount.String() + " of " + known.ChargeID
+	}
+	return c
+}
+
+// changes reports whether the news moves a refund that is known. One that needs
+// a person's word is moved by that word ([AcceptRefund]), or by Stripe's that it
+// came to nothing. Else a refund goes
 // requested, unknown, pending, succeeded, failed or cancelled, and never back,
 // so that news in any order leads to the same end. Between requested and
 // unknown it goes both ways: an unknown send returns to requested only by what
 // a read of Stripe proves, since a no clears only its own request.
 func (c RecordRefundOutcome) changes(known domain.Refund) bool {
 	to, from := c.Outcome.State, known.State
+	if from == domain.RefundStateReview {
+		return to == domain.RefundStateFailed || to == domain.RefundStateCancelled ||
+			to == from && refundRank(c.Outcome.AtStripe) > refundRank(known.AtStripe)
+	}
 	if c.Outcome.StripeRefundID != "" && known.StripeRefundID == "" && refundRank(to) >= refundRank(from) {
 		return true
 	}
@@ -96,6 +132,8 @@ func refundRank(s domain.RefundState) int {
 		return 4
 	case domain.RefundStateFailed, domain.RefundStateCancelled:
 		return 5
+	case domain.RefundStateReview:
+		return 4
 	case domain.RefundStateRefused:
 		return 2
 	}

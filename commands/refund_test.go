@@ -215,7 +215,9 @@ func TestRefundSurprises(t *testing.T) {
 
 	billed.When(refundNews("", moved)).Then(recorded("", moved)) // made outside, and within the charge
 	billed.When(refundNews("r1", moved)).Then(recorded("r1", moved), surprise(1, 1, "a refund under refund id r1 that the log had not asked for"))
-	asked.When(refundNews("r1", dear)).Then(recorded("r1", dear), surprise(1, 1, "refunded $12.00 instead of $10.00"))
+	review := dear
+	review.State, review.AtStripe, review.Reason = domain.RefundStateReview, domain.RefundStateSucceeded, "Stripe gives back $12.00 of ch_1; asked for was $10.00 of ch_1"
+	asked.When(refundNews("r1", dear)).Then(recorded("r1", review), surprise(1, 1, "refunded $12.00 instead of $10.00"))
 	asked.And(recorded("r1", moved)).When(refundNews("r1", second)).Then(
 		recorded("r1", second), surprise(1, 1, "a second refund at Stripe under refund id r1, beside re_1"))
 	asked.And(recorded("r1", refunded(domain.RefundStateRefused, "", domain.SourceAnswer))).When(refundNews("r1", moved)).Then(

@@ -104,10 +104,30 @@ func TestRegistry(t *testing.T) {
 		"register-customer", "activate-subscription", "change-subscription-amount", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
 		"declare-billing-due", "charge-billing", "retry-charge", "release-billing", "settle-billing", "write-off-billing",
-		"refund-charge", "dismiss-refund-proposal",
+		"refund-charge", "accept-refund", "dismiss-refund-proposal",
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("listed are %q, want %q", listed, want)
+	}
+}
+
+// What only an operator may send is listed here a second time, so that a command
+// does not change hands unseen.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	var operators []string
+	for spec := range commands.All() {
+		switch spec.Scope {
+		case commands.Operate:
+			operators = append(operators, spec.Name)
+		case commands.Dispatch:
+		default:
+			t.Errorf("%s needs the scope %q", spec.Name, spec.Scope)
+		}
+	}
+	want := []string{"release-billing", "settle-billing", "write-off-billing", "refund-charge", "accept-refund", "dismiss-refund-proposal"}
+	if !slices.Equal(operators, want) {
+		t.Errorf("operators alone send %q, want %q", operators, want)
 	}
 }
 
@@ -313,7 +333,7 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	t.Parallel()
 	keyed := map[string]bool{
 		"change-subscription-amount": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
-		"release-billing": true, "settle-billing": true, "write-off-billing": true, "dismiss-refund-proposal": true,
+		"release-billing": true, "settle-billing": true, "write-off-billing": true, "accept-refund": true, "dismiss-refund-proposal": true,
 	}
 	for spec := range commands.All() {
 		if spec.NeedsKey != keyed[spec.Name] {

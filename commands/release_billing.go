@@ -2,8 +2,11 @@ package commands
 
 import "github.com/billonce/billonce/domain"
 
-// ReleaseBilling says that a bill which waits because it may have been settled
-// before a restore was not, and is to be collected.
+// ReleaseBilling lets a bill go on that waits for an operator: one that may have
+// been settled before a restore, and was not; or one that needs review, once what
+// stood against it is repaired. Of the latter Stripe is read again, and if it
+// shows the same, the bill needs review as before: nothing is sent on this
+// command's word.
 type ReleaseBilling struct {
 	key           domain.Key
 	CustomerID    domain.CustomerID `json:"customer_id"`
@@ -26,6 +29,7 @@ func (c ReleaseBilling) Decide(s domain.Customer) ([]domain.Event, error) {
 	switch {
 	case !ok:
 		return nil, domain.ErrUnknownBill
+	case bill.Status == domain.BillNeedsReview:
 	case !bill.PerhapsSettled || bill.Status.Final():
 		return nil, domain.ErrNotWaiting
 	}

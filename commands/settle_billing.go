@@ -33,8 +33,9 @@ func (c SettleBilling) Decide(s domain.Customer) ([]domain.Event, error) {
 
 // closable is the bill for p, if it may be settled or written off: it exists,
 // is open, and no call may be under way. A bill that waits for the customer to
-// act may be closed if it has an intent, since Stripe decides the race: the
-// intent's cancel either holds or finds the success.
+// act, or that needs review, may be closed if it has an intent, since Stripe
+// decides the race: the intent's cancel either holds or finds the success. One
+// that needs review and has none was never sent.
 func closable(s domain.Customer, p domain.Period) (domain.Bill, error) {
 	if !s.Registered() {
 		return domain.Bill{}, domain.ErrUnknownCustomer
@@ -48,6 +49,8 @@ func closable(s domain.Customer, p domain.Period) (domain.Bill, error) {
 	case bill.Status.Final() || bill.Status == domain.BillClosingStatus:
 		return bill, domain.ErrBillClosed.With("the bill for %s is %s", p, bill.Status)
 	case bill.PerhapsSettled && bill.Status == domain.BillWaiting && (bill.IntentID != "" || !bill.Unresolved): // an intent of it was cancelled at Stripe by a closing: what else there is ends there first, too
+		return bill, nil
+	case bill.Status == domain.BillNeedsReview && (bill.IntentID != "" || !bill.Unresolved):
 		return bill, nil
 	case bill.InFlight() && !(bill.Status == domain.BillActionRequired && bill.IntentID != "") || bill.Unresolved:
 		return bill, domain.ErrChargeInFlight

@@ -70,6 +70,9 @@ type Bill struct {
 	// Released: an operator has said that it was not settled; no closing at
 	// Stripe from before makes it wait again.
 	Released bool
+	// Reviewed: the evidence of this attempt has contradicted itself, or has run
+	// out. What an operator decides from then on is decided in view of that.
+	Reviewed bool
 	// Cancelled: the subscription was cancelled with effect on this bill.
 	Cancelled bool
 }

@@ -49,11 +49,13 @@ const (
 	SourceWebhook   Source = "webhook"   // an event that Stripe delivered
 	SourceEvents    Source = "events"    // an event read from Stripe's list
 	SourceReconcile Source = "reconcile" // a comparison of all three books
+	SourceOperator  Source = "operator"  // a person's word
 )
 
 // CustomerBilled says that a bill is paid, by which charge. It beats every
-// other fact about the bill. Recovered: the charge was found at Stripe and the
-// log had not asked for it.
+// other fact about the bill. Recovered: the bill's own flight did not learn of
+// the charge. Either the log had not asked for it, or somebody who compared the
+// log with Stripe (the look, the reconciler) found it there.
 type CustomerBilled struct {
 	fact
 	CustomerID    CustomerID `json:"customer_id"`
@@ -149,7 +151,8 @@ type ChargeWaiting struct {
 const ReasonPerhapsSettled = "settled before a restore?"
 
 // ChargeReleased: a bill that may have been settled before a restore was not,
-// as an operator says. It is collected again.
+// as an operator says, or what stood against a bill that needs review is
+// repaired. It is collected on; of one that needed review Stripe is read first.
 type ChargeReleased struct {
 	fact
 	CustomerID    CustomerID `json:"customer_id"`

@@ -6,6 +6,7 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeRequested:
 		c.requested = c.requested.With(e.BillingPeriod)
 		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Reviewed = false
 			b.Attempt, b.Start = e.Attempt, 0 // Unresolved stays: an intent may have been adopted before
 			b.Key, b.Amount = e.Key, e.Money
 			b.StripeCustomerID, b.PaymentMethodID = e.StripeCustomerID, e.PaymentMethodID
@@ -41,7 +42,7 @@ func (c Customer) evolveBill(e Event) Customer {
 		})
 	case ChargeDeclined:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.DeclineClass, b.Unresolved = e.Class, false
+			b.DeclineClass, b.Unresolved, b.Reviewed = e.Class, false, false
 			b.progress(BillDeclined)
 		})
 	case ChargeRejected:
@@ -61,7 +62,7 @@ func (c Customer) evolveBill(e Event) Customer {
 	case ChargeActionRequired:
 		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillActionRequired) })
 	case ChargeNeedsReview:
-		return c.bill(e.BillingPeriod, func(b *Bill) { b.progress(BillNeedsReview) })
+		return c.bill(e.BillingPeriod, func(b *Bill) { b.Reviewed = true; b.progress(BillNeedsReview) })
 	case ChargeWaiting:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
 			b.PerhapsSettled = b.PerhapsSettled || e.Reason == ReasonPerhapsSettled
@@ -74,8 +75,12 @@ func (c Customer) evolveBill(e Event) Customer {
 		})
 	case ChargeReleased:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.PerhapsSettled, b.Released = false, true
+			b.Released = b.Released || b.PerhapsSettled
+			b.PerhapsSettled = false
 			switch {
+			case b.Status == BillNeedsReview: // something may have been sent: it is read before anything else
+				b.Unresolved = b.Unresolved || b.IntentID != ""
+				b.progress(BillRequested)
 			case b.Status == BillWaiting:
 				b.progress(BillRequested)
 			case !b.Status.Known():

@@ -53,6 +53,13 @@ func TestBillStatusAfterFacts(t *testing.T) {
 		{[]domain.Event{due(p), asked(p, 1), started(p, 1, 1), domain.ChargeNeedsReview{ChargeReport: report(p)}}, domain.BillNeedsReview, domain.ClaimNone},
 		{[]domain.Event{due(p), asked(p, 1), started(p, 1, 1), declined(p, 1), asked(p, 2)}, domain.BillRequested, domain.ClaimNone},
 
+		// What needs review goes on when an operator says so; what may have been sent
+		// is found out first, whatever has become of the subscription.
+		{[]domain.Event{due(p), asked(p, 1), started(p, 1, 1), intent(p, "pi_1", 1), review(p), released(p)}, domain.BillRequested, domain.ClaimSend},
+		{[]domain.Event{due(p), asked(p, 1), started(p, 1, 1), intent(p, "pi_1", 1), review(p), released(p), paused}, domain.BillRequested, domain.ClaimSend},
+		{[]domain.Event{due(p), asked(p, 1), started(p, 1, 1), intent(p, "pi_1", 1), review(p), cancelledNow, released(p)}, domain.BillRequested, domain.ClaimResolve},
+		{[]domain.Event{due(p), asked(p, 1), started(p, 1, 1), intent(p, "pi_1", 1), review(p), released(p), review(p)}, domain.BillNeedsReview, domain.ClaimNone},
+
 		// A pause makes a due wait, unless its charge may be under way.
 		{[]domain.Event{due(p), asked(p, 1), paused}, domain.BillRequested, domain.ClaimWait},
 		{[]domain.Event{due(p), asked(p, 1), paused, waiting(p)}, domain.BillWaiting, domain.ClaimWait},

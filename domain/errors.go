@@ -96,7 +96,7 @@ var (
 	ErrChargeInFlight       = &Error{Kind: Conflict, Code: "charge_in_flight", Msg: "a charge for this bill is in flight; its outcome is not yet known"}
 	ErrAlreadyBilled        = &Error{Kind: Refused, Code: "already_billed", Msg: "the bill is paid"}
 	ErrBillClosed           = &Error{Kind: Refused, Code: "bill_closed", Msg: "the bill is settled, written off, void or being closed"}
-	ErrNotWaiting           = &Error{Kind: Refused, Code: "not_waiting", Msg: "the bill does not wait for anybody to say whether it was settled"}
+	ErrNotWaiting           = &Error{Kind: Refused, Code: "not_waiting", Msg: "the bill waits for nobody's word: it neither needs review nor may have been settled before a restore"}
 	ErrNotDeclined          = &Error{Kind: Refused, Code: "nothing_to_retry", Msg: "the last attempt has not been declined or rejected"}
 	ErrAttemptOrder         = &Error{Kind: Refused, Code: "attempt_out_of_order", Msg: "the attempt is not the next one"}
 	ErrCurrencyMismatch     = &Error{Kind: Refused, Code: "currency_mismatch", Msg: "the currency is not the subscription's"}
@@ -105,6 +105,7 @@ var (
 	ErrRefundExists         = &Error{Kind: Conflict, Code: "refund_exists", Msg: "the refund id stands for another refund"}
 	ErrUnknownCharge        = &Error{Kind: NotFound, Code: "unknown_charge", Msg: "neither the bill nor a proposal names this charge"}
 	ErrNoProposal           = &Error{Kind: NotFound, Code: "no_refund_proposal", Msg: "no refund of this charge waits for a decision"}
+	ErrNoReview             = &Error{Kind: Refused, Code: "not_in_review", Msg: "it needs nobody's word"}
 	ErrKeyReused            = &Error{Kind: Conflict, Code: "key_reused", Msg: "the key was used before for something else"}
 	ErrIdempotencyKeyNeeded = &Error{Kind: Invalid, Code: "idempotency_key_required", Msg: "this command needs an Idempotency-Key header of 1 to 255 characters",
 		Fields: []FieldError{{"Idempotency-Key", "is required"}}}

@@ -57,6 +57,12 @@ func declined(p string, attempt int) domain.Event {
 	return domain.ChargeDeclined{CustomerID: ada, BillingPeriod: period(p), Attempt: attempt, ChargeID: "ch_no", Code: "card_declined", Class: domain.Soft}
 }
 
+func review(p string) domain.Event { return domain.ChargeNeedsReview{ChargeReport: report(p)} }
+
+func released(p string) domain.Event {
+	return domain.ChargeReleased{CustomerID: ada, BillingPeriod: period(p), Reason: "repaired"}
+}
+
 func report(p string) domain.ChargeReport {
 	return domain.ChargeReport{CustomerID: ada, BillingPeriod: period(p), Attempt: 1, Start: 1, Reason: "so it was"}
 }

@@ -26,7 +26,8 @@ type Refund struct {
 	ChargeID       string      `json:"charge_id,omitempty"`
 	Amount         Money       `json:"amount"`
 	State          RefundState `json:"state"`
-	Reason         string      `json:"reason,omitempty"` // of the state
+	AtStripe       RefundState `json:"at_stripe,omitempty"` // of one that needs review: how it stands there
+	Reason         string      `json:"reason,omitempty"`    // of the state
 }
 
 // Counts reports whether a refund in this state takes room from its charge:
@@ -164,6 +165,16 @@ func (m MoneyBack) Refund(refundID, stripeRefundID string) (Refund, bool) {
 	return Refund{}, false
 }
 
+// InReview is the refund under the caller's id that needs an operator's word.
+func (m MoneyBack) InReview(refundID string) (Refund, bool) {
+	for _, r := range m.Refunds {
+		if r.RefundID == refundID && r.State == RefundStateReview {
+			return r, true
+		}
+	}
+	return Refund{}, false
+}
+
 func (m MoneyBack) find(refundID, stripeRefundID string) int {
 	if stripeRefundID != "" {
 		if i := slices.IndexFunc(m.Refunds, func(r Refund) bool { return r.StripeRefundID == stripeRefundID }); i >= 0 {
@@ -206,7 +217,7 @@ func (m MoneyBack) Evolve(e Event) MoneyBack {
 		if i >= 0 {
 			r = m.Refunds[i]
 		}
-		r.State, r.Reason = e.State, e.Reason
+		r.State, r.AtStripe, r.Reason = e.State, e.AtStripe, e.Reason
 		if r.RefundID == "" {
 			r.RefundID = e.RefundID
 		}

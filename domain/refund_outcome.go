@@ -13,11 +13,15 @@ const (
 	RefundStateCancelled RefundState = "cancelled"
 	RefundStateRefused   RefundState = "refused" // Stripe refused the request itself; nothing moved
 	RefundStateUnknown   RefundState = "unknown"
+	// RefundStateReview: Stripe holds a refund under this name that is not the one
+	// that was asked for. What it gave back counts, and an operator decides.
+	RefundStateReview RefundState = "needs_review"
 )
 
 // RefundOutcome is what came of one send of a refund, or of a later read.
 type RefundOutcome struct {
 	State          RefundState `json:"state"`
+	AtStripe       RefundState `json:"at_stripe,omitempty"` // of one that needs review: how it stands there
 	StripeRefundID string      `json:"stripe_refund_id,omitempty"`
 	ChargeID       string      `json:"charge_id,omitempty"`
 	Money          Money       `json:"money,omitzero"` // as Stripe states it, if it has the refund

@@ -46,13 +46,13 @@ type RefundsQuery struct {
 // refundStatuses are the statuses a row can have.
 var refundStatuses = []string{
 	string(domain.RefundStateRequested), string(domain.RefundStateUnknown), string(domain.RefundStatePending), string(domain.RefundStateSucceeded),
-	string(domain.RefundStateFailed), string(domain.RefundStateCancelled), string(domain.RefundStateRefused),
+	string(domain.RefundStateFailed), string(domain.RefundStateCancelled), string(domain.RefundStateRefused), string(domain.RefundStateReview),
 	ProposalOpen, ProposalAnswered, ProposalDismissed,
 }
 
 // openRefunds are those of which something may still come.
 var openRefunds = []string{
-	string(domain.RefundStateRequested), string(domain.RefundStateUnknown), string(domain.RefundStatePending), ProposalOpen,
+	string(domain.RefundStateRequested), string(domain.RefundStateUnknown), string(domain.RefundStatePending), string(domain.RefundStateReview), ProposalOpen,
 }
 
 // Refunds lists refunds and proposals in the order in which they became known:

@@ -35,6 +35,7 @@ type job struct {
 	r           *record
 	task        task
 	resolveOnly bool      // no confirm may be sent any more
+	reviewed    bool      // of a closing: an operator decided it in view of what needed review
 	deadline    time.Time // the lease's end, on this machine's monotonic clock, reckoned from before the claim
 }
 
@@ -149,6 +150,9 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 				// Nothing can have been confirmed, and nothing will be.
 				r.state, r.lease = stateVoid, 0
 				start(r, commands.Of(commands.CompleteClosing{CustomerID: r.customer, BillingPeriod: r.period}), nil)
+			case b.Reviewed && b.Status == domain.BillRequested && maySent:
+				// Released: what comes of it is another start's outcome.
+				start(r, startAttempt(r), &job{r: r, task: taskResolve, resolveOnly: claim == domain.ClaimResolve})
 			case claim == domain.ClaimResolve || maySent:
 				jobs = append(jobs, &job{r: r, task: taskResolve, resolveOnly: claim == domain.ClaimResolve})
 			default:
@@ -164,7 +168,7 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 			start(r, startAttempt(r), nil)
 		case domain.ClaimClose:
 			r.state = stateClosing
-			jobs = append(jobs, &job{r: r, task: taskClose})
+			jobs = append(jobs, &job{r: r, task: taskClose, reviewed: b.Reviewed && b.Closing != domain.ClosingVoid})
 		case domain.ClaimNone:
 			r.state, r.lease = stateOf(b.Status), 0
 			if b.Attempt > r.attempt {

@@ -267,14 +267,26 @@ func (c *Collector) cancel(ctx context.Context, j *job) error {
 	crashpoint.Reach("cancel.sending")
 	f := cancelOrFind(ctx, c.gateway, j.r.order(), cancelClosing)
 	crashpoint.Reach("cancel.answered")
+	now, err := c.clock.Now(ctx)
+	if err != nil {
+		return err
+	}
+	running := j.reviewed && !c.gateway.Mutex(j.r.order()) && !j.r.quietSince(now, c.config.Timeout)
 	switch f.State {
 	case IntentCancelled:
-		return c.finish(ctx, j)
+		if !running { // a legacy charge that is not listed may still come
+			return c.finish(ctx, j)
+		}
 	case IntentDecided:
 		if f.Outcome.Class == domain.Paid {
 			return c.record(ctx, j, f.Outcome)
 		}
 	case IntentMissing:
+		if j.task == taskClose && j.reviewed {
+			// An operator has seen that the account does not know it, and it can take no
+			// money there.
+			return c.finish(ctx, j)
+		}
 		return c.record(ctx, j, missing(j))
 	case IntentUnchanged, IntentProcessing, IntentAction, IntentUnreachable:
 	}

@@ -71,6 +71,34 @@
 //	never told                                 nothing                      the reconciler meets the charge, or the event in Stripe's list
 //	a reconciliation's replica dies            running, no lock             another begins it anew; what was repaired stays so
 //
+// A finding that stays as it is at Stripe (a charge of the shop's own, a pair
+// that is two sales) is dismissed by an operator, with a reason. It is kept, shown
+// and counted apart, and not reported again; what is found of another object is.
+//
+// # What needs review, and how it ends
+//
+// A bill needs review if the evidence contradicts itself (Stripe does not know
+// the committed intent, or it is not what was frozen) or has run out (a legacy
+// charge that was sent, is not listed, and whose key may be forgotten). Its fact
+// says why, with the evidence. Nothing is sent meanwhile, and no person's word
+// makes a bill paid, or unpaid, or lets a charge leave: each way out ends with
+// what Stripe shows.
+//
+//	it was charged, with our markers     the look, Stripe's news or a comparison of the books records it, by itself;
+//	                                     markers may be added to the charge at Stripe
+//	it was charged, without them         settle-billing, with the charge's id as the reference
+//	what stood against it is repaired    release-billing: another start, which reads first. An intent goes on as any
+//	                                     unknown does; a legacy charge past its window is not sent again
+//	it is not to be collected any more   settle-billing or write-off-billing
+//
+// Settling and writing off close the bill at Stripe first: its intent is
+// cancelled, or has succeeded and is recorded as paid instead. A legacy charge
+// counts as never made once it is not listed and the quiet period is over. An
+// intent that the account does not know can take no money there, so a bill that
+// has needed review for that ends without a cancel; one that meets it only when
+// it is closed needs review first. A success that turns up after all is recorded
+// in any state, and a refund proposed where it is not owed.
+//
 // Business time and lease time are two clocks: see [Clock].
 //
 // What goes back has rows, a worker and a crash table of its own: see [Refunds].

@@ -32,6 +32,9 @@ type Gateway interface {
 	// charge, is never sent under another key for the same attempt, and only while
 	// its key is sure to be remembered.
 	Mutex(o Order) bool
+	// Charge reads one charge by its id; there says whether Stripe has it. With an
+	// error nothing is known.
+	Charge(ctx context.Context, id string) (f Found, there bool, err error)
 	// List reads one page of what Stripe holds, newest first.
 	List(ctx context.Context, l Listing) (Page, error)
 }

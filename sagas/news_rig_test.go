@@ -45,11 +45,8 @@ func (c *counts) of(what string) int {
 // desk opens one for the service. Its inbox does not run by itself.
 func (s *service) desk(wrap func(sagas.Gateway) sagas.Gateway) *desk {
 	s.t.Helper()
-	real, err := stripegateway.New(stripegateway.Config{BaseURL: s.stripe.APIURL, Key: "sk_test_rig", Timeout: 30 * time.Second, Log: s.log})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.t.Cleanup(real.Close)
+	real := s.gateway()
+	var err error
 	var gateway sagas.Gateway = real
 	if wrap != nil {
 		gateway = wrap(real)
@@ -71,6 +68,17 @@ func (s *service) desk(wrap func(sagas.Gateway) sagas.Gateway) *desk {
 		s.t.Fatal(err)
 	}
 	return d
+}
+
+// gateway is a road to the stand-in with time to spare.
+func (r *rig) gateway() *stripegateway.Gateway {
+	r.t.Helper()
+	g, err := stripegateway.New(stripegateway.Config{BaseURL: r.stripe.APIURL, Key: "sk_test_rig", Timeout: 30 * time.Second, Log: r.log})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(g.Close)
+	return g
 }
 
 // run applies news until the test ends.

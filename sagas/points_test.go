@@ -11,8 +11,9 @@ import (
 )
 
 // TestEveryCrashPointIsReached lives through a month in which one bill is paid,
-// one confirm is lost, one bill is settled after a decline, and one charge was
-// there before the service was. Every named point is passed, and no other.
+// one confirm is lost, one bill is settled after a decline, one charge was there
+// before the service was, and one goes back. Every named point is passed, and no
+// other.
 func TestEveryCrashPointIsReached(t *testing.T) {
 	var mu sync.Mutex
 	reached := map[string]int{}
@@ -43,6 +44,9 @@ func TestEveryCrashPointIsReached(t *testing.T) {
 	s.must(commands.Of(commands.NewSettleBilling("settled", november, "wire 77", "op-1")))
 	r.awaitState("settled", november, "void")
 	r.once(november, "due", "lost", "planted")
+	s.refunding()
+	s.giveBack("due", "r1", 2000)
+	s.awaitRefund("due", "r1", domain.RefundStateSucceeded)
 
 	mu.Lock()
 	defer mu.Unlock()

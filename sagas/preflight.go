@@ -64,7 +64,7 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 			closing = append(closing, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.ChargeReleased:
 			writes.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
-				WHERE customer_id = $1 AND billing_period = $2 AND state = 'waiting'`, string(e.CustomerID), e.BillingPeriod.String())
+				WHERE customer_id = $1 AND billing_period = $2 AND state IN ('waiting', 'needs_review')`, string(e.CustomerID), e.BillingPeriod.String())
 		case domain.SubscriptionResumed:
 			resumed = append(resumed, string(e.CustomerID))
 		}

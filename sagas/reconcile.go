@@ -19,8 +19,8 @@ import (
 
 // Reconciler compares the three books, log, billing_records and Stripe, and
 // says where they differ. What Stripe proves it repairs, through the same
-// commands as every other road; of the rest it says what it proposes. It never
-// moves money.
+// commands as every other road; of the rest it says what it proposes, until it is
+// done or an operator dismisses it ([Reconciler.Dismiss]). It never moves money.
 //
 // One reconciliation runs at a time, in whichever replica takes it; if that one
 // dies, another begins it anew. Repeating one changes nothing: commands are
@@ -123,10 +123,11 @@ type Reconciliation struct {
 	Missing     int64      `json:"missing" doc:"Bills that the log says are paid by a charge that Stripe does not have."`
 	Orphans     int64      `json:"orphans" doc:"Charges that the log has not asked for."`
 	Unrecorded  int64      `json:"unrecorded" doc:"Charges of bills that the log did not know to be paid."`
-	Mismatches  int64      `json:"mismatches" doc:"Amounts that differ, and rows that contradict the log."`
-	Duplicates  int64      `json:"duplicates" doc:"Further successes of a bill that is paid."`
+	Mismatches  int64      `json:"mismatches" doc:"Amounts that differ, refunds that are not what was asked for, and rows that contradict the log."`
+	Duplicates  int64      `json:"duplicates" doc:"Further successes of a bill that is paid, and charges that may be such."`
 	Repaired    int64      `json:"repaired"`
 	Unrepaired  int64      `json:"unrepaired"`
+	Dismissed   int64      `json:"dismissed" doc:"Findings that an operator leaves as they are; no other figure counts them."`
 	Error       string     `json:"error,omitempty"`
 	CreatedAt   time.Time  `json:"created_at"`
 	StartedAt   *time.Time `json:"started_at,omitempty"`
@@ -171,12 +172,15 @@ func (r *Reconciler) Start(ctx context.Context, s Scope, by string) (id int64, e
 func (r *Reconciler) Get(ctx context.Context, id int64) (v Reconciliation, err error) {
 	err = r.pool.QueryRow(ctx, `
 		SELECT r.id, scope, requested_by, state, phase, objects, charges, bills, expected, events, coalesce(error, ''), created_at, started_at, ended_at,
-			count(f.kind) FILTER (WHERE kind = 'missing'), count(f.kind) FILTER (WHERE kind = 'orphan'), count(f.kind) FILTER (WHERE kind = 'unrecorded'),
-			count(f.kind) FILTER (WHERE kind IN ('mismatch', 'row')), count(f.kind) FILTER (WHERE kind = 'duplicate'),
-			count(f.kind) FILTER (WHERE repaired), count(f.kind) FILTER (WHERE NOT repaired)
-		FROM reconciliations r LEFT JOIN reconcile_findings f ON f.reconciliation_id = r.id WHERE r.id = $1 GROUP BY r.id`, id).
+			count(*) FILTER (WHERE kind = 'missing' AND open), count(*) FILTER (WHERE kind = 'orphan' AND open), count(*) FILTER (WHERE kind = 'unrecorded' AND open),
+			count(*) FILTER (WHERE kind IN ('mismatch', 'row', 'refund') AND open), count(*) FILTER (WHERE kind IN ('duplicate', 'possible_duplicate') AND open),
+			count(*) FILTER (WHERE repaired AND open), count(*) FILTER (WHERE NOT repaired AND open), count(*) FILTER (WHERE NOT open)
+		FROM reconciliations r LEFT JOIN (
+			SELECT reconciliation_id, kind, repaired, d.kind IS NULL AS open
+			FROM reconcile_findings f LEFT JOIN reconcile_dismissals d USING (kind, subject)) f ON f.reconciliation_id = r.id
+		WHERE r.id = $1 GROUP BY r.id`, id).
 		Scan(&v.ID, &v.Scope, &v.RequestedBy, &v.State, &v.Phase, &v.Objects, &v.Charges, &v.Bills, &v.Expected, &v.Events, &v.Error,
-			&v.CreatedAt, &v.StartedAt, &v.EndedAt, &v.Missing, &v.Orphans, &v.Unrecorded, &v.Mismatches, &v.Duplicates, &v.Repaired, &v.Unrepaired)
+			&v.CreatedAt, &v.StartedAt, &v.EndedAt, &v.Missing, &v.Orphans, &v.Unrecorded, &v.Mismatches, &v.Duplicates, &v.Repaired, &v.Unrepaired, &v.Dismissed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return v, ErrNoReconciliation
 	}
@@ -351,6 +355,6 @@ func (r *Reconciler) end(ctx context.Context, id int64, failure error) error {
 		level = slog.LevelError
 	}
 	r.log.Log(ctx, level, "reconciled", "id", id, "scope", v.Scope, "state", v.State, "bills", v.Bills, "charges", v.Charges, "missing", v.Missing, "orphans", v.Orphans,
-		"mismatches", v.Mismatches, "duplicates", v.Duplicates, "repaired", v.Repaired, "unrepaired", v.Unrepaired, "error", why)
+		"mismatches", v.Mismatches, "duplicates", v.Duplicates, "repaired", v.Repaired, "unrepaired", v.Unrepaired, "dismissed", v.Dismissed, "error", why)
 	return nil
 }

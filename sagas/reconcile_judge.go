@@ -30,7 +30,7 @@ func (p *pass) judge(ctx context.Context, ours []success, charges bool) error {
 	var news []success
 	for _, s := range ours {
 		if err := broken[s.bill.customer]; err != nil {
-			finding := differenceOf(DifferenceMismatch, s.bill, s.found)
+			finding := differenceOf(DifferenceRow, s.bill, s.found)
 			finding.Detail, finding.Action = "the customer's facts cannot be read", "repair the log or run the version that wrote it, then reconcile again"
 			if err := p.keep(ctx, p.pool, finding); err != nil {
 				return err

@@ -35,7 +35,8 @@ const (
 )
 
 func (p *pass) run(ctx context.Context) error {
-	if _, err := p.conn.Exec(ctx, `CREATE TEMPORARY TABLE IF NOT EXISTS reconcile_seen (charge text PRIMARY KEY)`); err != nil {
+	if _, err := p.conn.Exec(ctx, `CREATE TEMPORARY TABLE IF NOT EXISTS reconcile_seen (charge text PRIMARY KEY, ours boolean, refunded boolean,
+			intent text, customer text, amount bigint, currency text, created timestamptz, marked_customer text, marked_period text, detail text)`); err != nil {
 		return fmt.Errorf("keep what was seen: %w", err)
 	}
 	if _, err := p.conn.Exec(ctx, `TRUNCATE reconcile_seen`); err != nil {
@@ -51,8 +52,10 @@ func (p *pass) run(ctx context.Context) error {
 		do    func(context.Context) error
 	}{
 		{"charges", p.sweepBoth},
+		{"charges", p.judgeStrangers},
 		{"bills", p.compareRows},
 		{"bills", p.compareRowless},
+		{"bills", p.compareRefunds},
 		{"events", p.catchUp},
 	} {
 		p.phase, p.noted = step.phase, time.Time{}
@@ -152,9 +155,10 @@ func (p *pass) sweepBoth(ctx context.Context) error {
 	return nil
 }
 
-// compare judges a page of what Stripe holds.
+// compare judges a page of what Stripe holds. Charges that are not ours are
+// judged when all are seen.
 func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
-	var seen []string
+	var seen []sighting
 	var ours []success
 	var strangers []Found
 	for _, f := range page {
@@ -163,17 +167,18 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 			continue
 		}
 		b, marked := billOf(f)
-		if marked && !p.scope.Period.IsZero() && b.period != p.scope.Period {
+		switch {
+		case !marked:
+			strangers = append(strangers, f)
+		case p.scope.Period.IsZero() || b.period == p.scope.Period:
+			ours = append(ours, p.success(b, f))
+			seen = append(seen, sighting{f, true, ""})
+		default: // another period's, and yet one that a stranger may be a double of
+			seen = append(seen, sighting{f, true, ""})
 			continue
 		}
 		if counted {
 			p.charges++
-		}
-		seen = append(seen, f.ChargeID)
-		if marked {
-			ours = append(ours, p.success(b, f))
-		} else {
-			strangers = append(strangers, f)
 		}
 	}
 	named, err := p.byIntent(ctx, strangers)
@@ -181,24 +186,18 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 		return err
 	}
 	for _, f := range strangers {
-		switch b, known := named[f.IntentID]; {
-		case known && f.IntentID != "":
+		b, known := named[f.IntentID]
+		if known = known && f.IntentID != ""; known {
 			ours = append(ours, p.success(b, f))
-		case counted && !f.Refunded: // the list of charges tells what of it has gone back
-			finding := differenceOf(DifferenceOrphan, bill{}, f)
-			finding.Detail, finding.Action = "it has no markers of ours", "find out who made it; refund it at Stripe if nobody should have"
-			if f.CustomerID != "" || f.BillingKey != "" {
-				finding.Detail = "its markers do not belong together"
-			}
-			if err := p.keep(ctx, p.pool, finding); err != nil {
-				return err
-			}
 		}
+		detail := "it has no markers of ours"
+		if f.CustomerID != "" || f.BillingKey != "" {
+			detail = "its markers do not belong together"
+		}
+		seen = append(seen, sighting{f, known, detail})
 	}
-	if len(seen) > 0 {
-		if _, err := p.conn.Exec(ctx, `INSERT INTO reconcile_seen SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`, seen); err != nil {
-			return fmt.Errorf("keep what was seen: %w", err)
-		}
+	if err := p.see(ctx, seen, counted); err != nil {
+		return err
 	}
 	if err := p.judge(ctx, ours, counted); err != nil {
 		return err

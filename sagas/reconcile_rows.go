@@ -144,8 +144,18 @@ type billed struct {
 	order Order
 }
 
+// charge reads a charge by its id.
+func (p *pass) charge(ctx context.Context, id string) (f Found, there bool, err error) {
+	f, err = read(ctx, p, func(ctx context.Context) (v Found, err error) {
+		v, there, err = p.gateway.Charge(ctx, id)
+		return v, err
+	})
+	return f, there, err
+}
+
 // missing finds bills whose charges Stripe does not have. A charge that the
-// sweep has not met may lie outside of its window: its intent is read.
+// sweep has not met may lie outside of its window: its intent is read, and a
+// charge that has none by itself.
 func (p *pass) missing(ctx context.Context, paid []billed) error {
 	unseen, err := p.unseen(ctx, paid)
 	if err != nil || len(unseen) == 0 {
@@ -171,6 +181,19 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 					finding.Kind, finding.Detail = DifferenceMismatch, "its intent is not what was frozen: "+f.Outcome.Reason
 				default:
 					finding.Detail = "its intent is " + string(f.State) + " at Stripe"
+				}
+			}
+			if finding.Kind == DifferenceMissing && c.state.ChargeID != "" {
+				f, there, err := p.charge(ctx, c.state.ChargeID)
+				switch {
+				case err != nil:
+					return err
+				case there && c.order.StripeCustomerID != "" && f.StripeCustomerID != "" && f.StripeCustomerID != c.order.StripeCustomerID:
+					finding.Kind, finding.Detail = DifferenceMismatch, "the charge is of another customer, "+f.StripeCustomerID
+				case there && f.Succeeded:
+					return p.sameAmount(ctx, p.pool, success{bill: c.bill, found: f}, c.state)
+				case there:
+					finding.Detail = "the charge is " + f.Status + " at Stripe"
 				}
 			}
 			mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // RefundPreflight writes the pre-flight row of every RefundRequested, and moves
@@ -22,8 +23,11 @@ func RefundPreflight(wake func()) tracking.Processor {
 		Name: "refund-preflight", Kind: tracking.Effectful, Start: tracking.Beginning,
 		Events:   []string{domain.RefundRequested{}.EventName(), domain.RefundRecorded{}.EventName()},
 		PageSize: preflightPage, Partitions: eventstore.Partitions, Pace: sagaPace,
-		Handler:     tracking.HandlerFunc(refundPreflight),
-		AfterCommit: func(*tracking.Page) { wake() },
+		Handler: tracking.HandlerFunc(refundPreflight),
+		AfterCommit: func(*tracking.Page) {
+			crashpoint.Reach("refund.reserved")
+			wake()
+		},
 	}
 }
 
@@ -40,6 +44,11 @@ func refundPreflight(ctx context.Context, p *tracking.Page) error {
 			if e.RefundID == "" || len(before) == 0 {
 				continue
 			}
+			if e.Source == domain.SourceOperator { // it stands as Stripe has it, and is read by that from here on
+				writes.Queue(`UPDATE refund_records SET charge_id = $3, amount = $4, currency = $5 WHERE customer_id = $1 AND refund_id = $2 AND state = 'needs_review'`,
+					string(e.CustomerID), e.RefundID, e.ChargeID, e.Money.Minor, string(e.Money.Currency))
+				before = append(before, string(domain.RefundStateReview))
+			}
 			// The fence rises, so that a worker that holds the row learns of it.
 			writes.Queue(`UPDATE refund_records SET state = $3, stripe_refund_id = coalesce(stripe_refund_id, nullif($4, '')), fence = fence + 1,
 					lease_until = NULL, next_try_at = NULL, tries = 0, updated_at = clock_timestamp()
@@ -53,6 +62,7 @@ func refundPreflight(ctx context.Context, p *tracking.Page) error {
 	if err := p.Tx.SendBatch(ctx, writes).Close(); err != nil {
 		return fmt.Errorf("refund-preflight: %w", err)
 	}
+	crashpoint.Reach("refund.reserving")
 	return nil
 }
 
@@ -65,8 +75,10 @@ func statesBefore(s domain.RefundState) []string {
 		return before
 	case domain.RefundStateSucceeded:
 		return append(before, string(domain.RefundStatePending))
+	case domain.RefundStateReview:
+		return append(before, string(domain.RefundStatePending))
 	case domain.RefundStateFailed, domain.RefundStateCancelled:
-		return append(before, string(domain.RefundStatePending), string(domain.RefundStateSucceeded))
+		return append(before, string(domain.RefundStatePending), string(domain.RefundStateSucceeded), string(domain.RefundStateReview))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
 // RefundsConfig sets the refund worker's limits.
@@ -61,6 +62,7 @@ func (c RefundsConfig) validate() error {
 //
 //	lights out …                             what is left                        what happens next
 //	RefundRequested recorded, no row         the processor is behind             the row is inserted on redelivery
+//	the claim is not committed               requested                           claimed by the next
 //	row requested, no call made              requested                           any worker claims it
 //	claimed, nothing sent                    sending, a lease running out        claimed again: not found, sent under the same key
 //	sent, answer lost                        sending or unknown, first_sent_at   found by its marker; else the same key again
@@ -69,8 +71,19 @@ func (c RefundsConfig) validate() error {
 //	paused past the lease, wakes up          the fence has moved on              its writes are refused; what Stripe shows is recorded
 //	the bank sends it back later             succeeded                           news records failed; its room is free again
 //	the log lost what Stripe has             asked for anew                      found by its marker, nothing is sent
+//	outcome recorded, its worker is gone     the refund's state                  nothing: fact and row were one commit
 //
-// Each row has a test in refunds_test.go.
+// The first rows have named points, at which refund_crash_test.go kills a worker
+// and starts another; the others have tests in refunds_test.go.
+//
+// # What is at Stripe under our name, and is not what was asked for
+//
+// A refund that carries the marker refund_id with another amount, or on another
+// charge, is not taken for ours, and nothing more is sent under that name: it is
+// recorded as it is, in the state needs_review, takes room by what it gave back,
+// and is a finding of every reconciliation. An operator lets it stand
+// (accept-refund, which gives it back into the care of this worker), or does
+// nothing until Stripe says that it came to nothing.
 type Refunds struct {
 	config   RefundsConfig
 	pool     *pgxpool.Pool
@@ -198,7 +211,7 @@ func (w *Refunds) claim(ctx context.Context) (j *refundJob, found bool, err erro
 		return nil, false, err
 	}
 	name, began := refundName{domain.CustomerID(customer), refundID}, time.Now()
-	err = w.within(ctx, name, refundClaimable, `FOR UPDATE SKIP LOCKED`, func(tx pgx.Tx, unit *commands.Unit, r *refundRecord) error {
+	err = w.within(ctx, refundClaim, name, refundClaimable, `FOR UPDATE SKIP LOCKED`, func(tx pgx.Tx, unit *commands.Unit, r *refundRecord) error {
 		j = nil
 		if r == nil {
 			return nil // somebody else was faster
@@ -224,9 +237,15 @@ func (w *Refunds) claim(ctx context.Context) (j *refundJob, found bool, err erro
 	return j, err == nil, err
 }
 
+// The crash points around the commits of a refund.
+var (
+	refundClaim   = moment{"refund.claiming", "refund.claimed"}
+	refundOutcome = moment{"refund.recording", "refund.recorded"}
+)
+
 // within runs f in a transaction that holds the customer's partition and the
 // row; r is nil if the row does not meet where.
-func (w *Refunds) within(ctx context.Context, name refundName, where, lock string, f func(pgx.Tx, *commands.Unit, *refundRecord) error) error {
+func (w *Refunds) within(ctx context.Context, commit moment, name refundName, where, lock string, f func(pgx.Tx, *commands.Unit, *refundRecord) error) error {
 	var unit *commands.Unit
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		var rows []*refundRecord
@@ -240,14 +259,18 @@ func (w *Refunds) within(ctx context.Context, name refundName, where, lock strin
 		if err != nil {
 			return err
 		}
-		if len(rows) == 0 {
-			return f(tx, unit, nil)
+		var r *refundRecord
+		if len(rows) > 0 {
+			r = rows[0]
 		}
-		return f(tx, unit, rows[0])
+		err = f(tx, unit, r)
+		crashpoint.Reach(commit.before)
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	crashpoint.Reach(commit.behind)
 	unit.Committed()
 	return nil
 }
@@ -256,6 +279,7 @@ func (w *Refunds) within(ctx context.Context, name refundName, where, lock strin
 // may be asked for.
 func (w *Refunds) give(ctx context.Context, j *refundJob) error {
 	found := w.refunder.FindRefund(ctx, j.r.order())
+	crashpoint.Reach("refund.found")
 	if found.State == domain.RefundStateUnknown && found.StripeRefundID == "" && j.r.stripeID == "" && j.r.firstSent == nil {
 		found.State, found.Reason = domain.RefundStateRequested, "the charge's refunds cannot be read, so nothing was sent: "+found.Reason
 		return w.record(ctx, j, found)
@@ -277,7 +301,9 @@ func (w *Refunds) give(ctx context.Context, j *refundJob) error {
 	if time.Until(j.deadline) < w.config.Timeout {
 		return nil // no send starts that could outlive its lease; the row is claimed again
 	}
+	crashpoint.Reach("refund.sending")
 	o := w.refunder.Refund(ctx, j.r.order())
+	crashpoint.Reach("refund.answered")
 	if unresolved && (o.State == domain.RefundStateRequested || o.State == domain.RefundStateRefused) {
 		o.State, o.Reason = domain.RefundStateUnknown, "an earlier send is unresolved; this one: "+o.Reason
 	}
@@ -325,7 +351,7 @@ func (w *Refunds) record(ctx context.Context, j *refundJob, o domain.RefundOutco
 func (w *Refunds) recordOnce(ctx context.Context, j *refundJob, o domain.RefundOutcome) error {
 	var fenced bool
 	name := refundName{j.r.customer, j.r.refundID}
-	err := w.within(ctx, name, "true", `FOR UPDATE`, func(tx pgx.Tx, unit *commands.Unit, r *refundRecord) error {
+	err := w.within(ctx, refundOutcome, name, "true", `FOR UPDATE`, func(tx pgx.Tx, unit *commands.Unit, r *refundRecord) error {
 		fenced = r == nil || r.fence != j.r.fence || r.state != refundSending
 		if fenced && o.StripeRefundID == "" {
 			return errFenced

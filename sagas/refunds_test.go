@@ -140,6 +140,12 @@ func (s *service) refunding(change ...func(*formRefunder)) (stop func()) {
 	for _, c := range change {
 		c(f)
 	}
+	return s.refundingBy(f)
+}
+
+// refundingBy is refunding by another road.
+func (s *service) refundingBy(f sagas.Refunder) (stop func()) {
+	s.t.Helper()
 	clock := sagas.ControlClock(s.stripe.ControlURL + "/control/clock")
 	worker, err := sagas.NewRefunds(sagas.RefundsConfig{Concurrency: 4, Timeout: testTimeout, Lease: testLease, Poll: 50 * time.Millisecond, Actor: "refunds"}, s.d, f, clock, s.log)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/stripesim/sim"
-	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas"
 )
@@ -340,45 +339,6 @@ func TestC064_KeyInUseMeansWait(t *testing.T) {
 	}
 	if n := r.facts("acme", "customer.billed.v1"); n != 1 {
 		t.Errorf("%d billed facts", n)
-	}
-}
-
-// TestC079_KeysBelongToOneCall bills, retries, cancels and settles, and looks
-// at all that Stripe was sent: a key never goes to two addresses, and reads
-// carry none.
-func TestC079_KeysBelongToOneCall(t *testing.T) {
-	r := newRig(t)
-	s := r.start(options{})
-	s.register("pm_sim_declines_n_2_insufficient_funds", "retried")
-	s.register("pm_sim_declines_insufficient_funds", "settled")
-	s.owe("paid")
-	s.charge("retried", november)
-	s.charge("settled", november)
-	r.awaitState("retried", november, "declined")
-	r.awaitState("settled", november, "declined")
-	s.must(commands.Of(commands.NewRetryCharge("retried", november, 2, commands.StepManual)))
-	s.must(commands.Of(commands.NewSettleBilling("settled", november, "wire 77", "op-1")))
-	r.once(november, "paid", "retried")
-	r.awaitState("settled", november, "void")
-	paths := map[string]string{}
-	for _, q := range r.stripe.Requests() {
-		switch {
-		case q.Method != http.MethodPost && q.Key != "":
-			t.Errorf("%s %s carries the key %s", q.Method, q.Path, q.Key)
-		case q.Method != http.MethodPost:
-		case q.Key == "":
-			t.Errorf("%s %s carries no key", q.Method, q.Path)
-		case paths[q.Key] != "" && paths[q.Key] != q.Path:
-			t.Errorf("the key %s went to %s and to %s", q.Key, paths[q.Key], q.Path)
-		default:
-			paths[q.Key] = q.Path
-		}
-	}
-	if c := r.stripe.Counters(); c.Mismatches != 0 || c.UnkeyedPOSTs != 0 {
-		t.Errorf("%d mismatches, %d POSTs without a key", c.Mismatches, c.UnkeyedPOSTs)
-	}
-	if len(paths) != 8 { // three creates, four confirms, one cancel
-		t.Errorf("%d keys: %v", len(paths), paths)
 	}
 }
 

@@ -44,17 +44,82 @@ func (r *replica) call(token, method, path, body string, into any) (status int) 
 	return res.StatusCode
 }
 
-// TestDuplicateIsFoundAndRefunded: a second success of a bill is found by a
-// reconciliation over HTTP; its refund is proposed, and made only when an
-// operator asks for it, once.
-func TestDuplicateIsFoundAndRefunded(t *testing.T) {
-	h := newHouse(t)
+// twoTokens lets an operator and a caller in.
+func twoTokens(t *testing.T) func(*config.Config) {
+	t.Helper()
 	hash := func(token string) string { sum := sha256.Sum256([]byte(token)); return hex.EncodeToString(sum[:]) }
 	tokens, err := access.Parse("op:read+dispatch+operate:" + hash("operator") + ",ci:read+dispatch:" + hash("caller"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := h.start(func(c *config.Config) { c.Tokens = tokens })
+	return func(c *config.Config) { c.Tokens = tokens }
+}
+
+// TestFindingIsDismissed: a charge that is nobody's is found over HTTP, and an
+// operator leaves it as it is: with a reason, by name, once.
+func TestFindingIsDismissed(t *testing.T) {
+	h := newHouse(t)
+	r := h.start(twoTokens(t))
+	shop, err := h.stripe.PlantCharge(sim.Plant{Customer: "cus_shop", Amount: 777, Currency: "usd"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		ID         int64  `json:"id"`
+		State      string `json:"state"`
+		Orphans    int    `json:"orphans"`
+		Unrepaired int    `json:"unrepaired"`
+		Dismissed  int    `json:"dismissed"`
+		Findings   []struct {
+			Kind, Subject string
+			Dismissed     *struct {
+				By     string `json:"dismissed_by"`
+				Reason string `json:"reason"`
+			}
+		} `json:"findings"`
+	}
+	if status := r.call("operator", http.MethodPost, "/v1/reconciliations", `{}`, &v); status != http.StatusAccepted {
+		t.Fatalf("reconcile: %d", status)
+	}
+	path := fmt.Sprintf("/v1/reconciliations/%d", v.ID)
+	await(t, "it has ended", func() bool { r.call("caller", http.MethodGet, path, "", &v); return v.State == "done" })
+	if v.Orphans != 1 || v.Unrepaired != 1 || len(v.Findings) != 1 || v.Findings[0].Subject != shop.Charge {
+		t.Fatalf("it found %+v", v)
+	}
+	const to = "/v1/reconciliations/dismissals"
+	body := func(kind, subject, reason string) string {
+		return fmt.Sprintf(`{"kind":%q,"subject":%q,"reason":%q}`, kind, subject, reason)
+	}
+	for _, c := range []struct {
+		token, body string
+		want        int
+	}{
+		{"caller", body("orphan", shop.Charge, "the shop's own"), 403},
+		{"operator", body("orphan", shop.Charge, " "), 400},
+		{"operator", body("orphan", shop.Charge, "line\nbreak"), 400},
+		{"operator", `{"kind":"orphan"}`, 400},
+		{"operator", body("orphan", "ch_other", "the shop's own"), 404},
+		{"operator", body("duplicate", shop.Charge, "the shop's own"), 422},
+		{"operator", body("orphan", shop.Charge, "the shop's own"), 200},
+		{"operator", body("orphan", shop.Charge, "the shop's own"), 200},
+		{"operator", body("orphan", shop.Charge, "another reason"), 409},
+	} {
+		if status := r.call(c.token, http.MethodPost, to, c.body, nil); status != c.want {
+			t.Errorf("%s with the token %s: %d, want %d", c.body, c.token, status, c.want)
+		}
+	}
+	r.call("caller", http.MethodGet, path, "", &v)
+	if d := v.Findings[0].Dismissed; v.Unrepaired != 0 || v.Orphans != 0 || v.Dismissed != 1 || d == nil || d.By != "op" || d.Reason != "the shop's own" {
+		t.Errorf("afterwards it shows %+v", v)
+	}
+}
+
+// TestDuplicateIsFoundAndRefunded: a second success of a bill is found by a
+// reconciliation over HTTP; its refund is proposed, and made only when an
+// operator asks for it, once.
+func TestDuplicateIsFoundAndRefunded(t *testing.T) {
+	h := newHouse(t)
+	r := h.start(twoTokens(t))
 	for path, body := range map[string]string{
 		"/v1/commands/register-customer": `{"customer_id":"acme","stripe_customer_id":"cus_acme","payment_method_id":"pm_card_visa"}`,
 	} {

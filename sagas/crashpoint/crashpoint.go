@@ -24,8 +24,9 @@ type Point struct {
 	Doc  string // what has happened there, and what has not
 }
 
-// Points are all points, in the order in which a bill passes them. A pair
-// ending in -ing and -ed stands before and behind one commit, or one call.
+// Points are all points, in the order in which a bill passes them, and then
+// those of a refund. A pair ending in -ing and -ed stands before and behind one
+// commit, or one call.
 var Points = []Point{
 	{"due.committing", "dues are decided, their facts and the schedule are not committed"},
 	{"due.committed", "dues are on the log; nobody has heard of them"},
@@ -52,6 +53,15 @@ var Points = []Point{
 	{"cancel.answered", "Stripe has answered a cancel; nobody has written it down"},
 	{"close.committing", "a closed bill is written, not committed"},
 	{"close.committed", "a closed bill is on the log; its worker does not know"},
+	{"refund.reserving", "a refund's row is written, not committed"},
+	{"refund.reserved", "a refund's row is committed; no worker has been woken"},
+	{"refund.claiming", "a refund's claim is written, not committed"},
+	{"refund.claimed", "a refund is claimed; nothing has been asked"},
+	{"refund.found", "the charge's refunds have been read; nothing has followed from it"},
+	{"refund.sending", "a refund is about to be asked for; that it may have been is committed"},
+	{"refund.answered", "Stripe has answered a refund; nobody has written it down"},
+	{"refund.recording", "what came of a refund is written, not committed"},
+	{"refund.recorded", "what came of a refund is on the log; its worker does not know"},
 }
 
 // The rules that can be taken out, one at a time.

@@ -12,6 +12,26 @@ import (
 	"github.com/billonce/billonce/sagas"
 )
 
+// Charge reads one charge by its id.
+func (g *Gateway) Charge(ctx context.Context, id string) (f sagas.Found, there bool, err error) {
+	if chargeID(id) == "" {
+		return f, false, errors.New("read charge: the id is none")
+	}
+	var v chargeAnswer
+	a := g.send(ctx, get("/v1/charges/"+id, maxAnswer), &stripe.ChargeParams{}, &v)
+	g.logCall(ctx, "read charge", "", "", a, "")
+	switch {
+	case isMissing(a):
+		return f, false, nil
+	case a.fault != noFault || a.status < 200 || a.status >= 300:
+		return f, false, fmt.Errorf("read charge: %s (%s)", refusal(a).Reason, a.evidence(nil))
+	}
+	if f, there = foundCharge(&v.charge); !there || f.ID != id {
+		return sagas.Found{}, false, errors.New("read charge: the answer shows something else")
+	}
+	return f, true, nil
+}
+
 var errListing = errors.New("a listing asks for payment_intents or charges, 1 to 100 at a time, after or before an object")
 
 // List reads one page in one call. The library's iterators are not used: they

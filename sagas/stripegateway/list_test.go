@@ -2,11 +2,13 @@ package stripegateway
 
 import (
 	"fmt"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas"
 )
@@ -122,6 +124,30 @@ func TestListRefusesWhatItCannotAsk(t *testing.T) {
 	} {
 		if _, err := g.List(t.Context(), l); err == nil || !strings.Contains(err.Error(), errListing.Error()) {
 			t.Errorf("%+v: %v", l, err)
+		}
+	}
+}
+
+// A charge is read by its id: it is there, it is not, or nothing is known.
+func TestChargeByItsID(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, 30*time.Second)
+	o := s.prepared(t, "charge", "pm_card_visa")
+	paid := s.Take(t.Context(), o)
+	f, there, err := s.Charge(t.Context(), paid.ChargeID)
+	if err != nil || !there || !f.Succeeded || f.ID != paid.ChargeID || f.Amount != o.Amount || f.CustomerID != string(o.CustomerID) || f.StripeCustomerID != o.StripeCustomerID {
+		t.Errorf("read: %+v, %t, %v", f, there, err)
+	}
+	if f, there, err := s.Charge(t.Context(), "ch_nowhere"); err != nil || there {
+		t.Errorf("one that is not there: %+v, %t, %v", f, there, err)
+	}
+	s.fault(t, sim.Fault{Kind: sim.Gateway502, Match: sim.Match{Method: http.MethodGet, Path: "/v1/charges/*"}})
+	if _, _, err := s.Charge(t.Context(), paid.ChargeID); err == nil {
+		t.Error("a read that failed says something")
+	}
+	for _, id := range []string{"", "pi_1", "ch_../x", "ch_"} {
+		if _, _, err := s.Charge(t.Context(), id); err == nil {
+			t.Errorf("%q is read", id)
 		}
 	}
 }

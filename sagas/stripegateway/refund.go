@@ -3,6 +3,7 @@ package stripegateway
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stripe/stripe-go/v76"
@@ -60,8 +61,7 @@ func (g *Gateway) Refund(ctx context.Context, o sagas.RefundOrder) domain.Refund
 }
 
 // FindRefund reads the refund by its id, or looks for its marker among all the
-// charge's refunds: the oldest that carries it, one that failed or was
-// cancelled only if there is no other.
+// charge's refunds: the oldest of those that fit the order best.
 func (g *Gateway) FindRefund(ctx context.Context, o sagas.RefundOrder) domain.RefundOutcome {
 	if o.StripeRefundID != "" {
 		return g.readRefund(ctx, o)
@@ -78,7 +78,7 @@ func (g *Gateway) FindRefund(ctx context.Context, o sagas.RefundOrder) domain.Re
 		found, more, a, err := readPage(ctx, g, get("/v1/refunds", maxPage), p, func(r *refund) (*refund, bool) { return r, refundID(r.ID) != "" })
 		last = a
 		for _, r := range found { // newest first
-			if ids = append(ids, r.ID); r.markedFor(o) && (best == nil || !r.over() || best.over()) {
+			if ids = append(ids, r.ID); r.markedFor(o) && (best == nil || r.fits(o) >= best.fits(o)) {
 				best = r
 			}
 		}
@@ -107,7 +107,10 @@ func (g *Gateway) readRefund(ctx context.Context, o sagas.RefundOrder) domain.Re
 	return out
 }
 
-// refunded is the outcome table for a refund, asked for or read.
+// refunded is the outcome table for a refund, asked for or read. A read that
+// shows our name on a refund which is not the order's needs a person, unless
+// that one came to nothing; an answer that shows one proves nothing, and the
+// charge's list will tell.
 func refunded(o sagas.RefundOrder, a answer, r *refund, source domain.Source) domain.RefundOutcome {
 	if a.fault != noFault || a.status < 200 || a.status >= 300 {
 		return notRefunded(a, source)
@@ -117,13 +120,17 @@ func refunded(o sagas.RefundOrder, a answer, r *refund, source domain.Source) do
 		out.Reason = "the answer shows no refund"
 		return out
 	}
+	out.Evidence = strings.TrimSpace(out.Evidence + " refund=" + r.ID + " refund_status=" + plain(r.Status))
+	wrong := r.contradictions(o)
+	if len(wrong) > 0 {
+		out.Code, out.Reason = refundDiffers, "the refund differs from the order: "+strings.Join(wrong, ", ")
+		if source != domain.SourceFind || slices.Contains(wrong, "id") {
+			return out
+		}
+	}
 	out.StripeRefundID, out.ChargeID = r.ID, chargeID(string(r.Charge))
 	out.Money = domain.Money{Minor: r.Amount, Currency: domain.Currency(r.Currency)}
-	out.Evidence = strings.TrimSpace(out.Evidence + " refund=" + r.ID + " refund_status=" + plain(r.Status))
-	if wrong := r.contradictions(o); len(wrong) > 0 {
-		out.Code, out.Reason = refundDiffers, "the refund differs from the order: "+strings.Join(wrong, ", ")
-		return out
-	}
+	differs := out.Reason
 	switch r.Status {
 	case "succeeded":
 		out.State = domain.RefundStateSucceeded
@@ -135,6 +142,9 @@ func refunded(o sagas.RefundOrder, a answer, r *refund, source domain.Source) do
 		out.State, out.Code, out.Reason = domain.RefundStateCancelled, plain(r.FailureReason), "the refund was cancelled"
 	default:
 		out.Reason = "the refund is in an unlisted state"
+	}
+	if differs != "" && !r.over() {
+		out.State, out.AtStripe, out.Reason = domain.RefundStateReview, out.State, differs
 	}
 	return out
 }
@@ -175,6 +185,18 @@ func (r *refund) markedFor(o sagas.RefundOrder) bool {
 		}
 	}
 	return true
+}
+
+// fits orders the refunds that carry one marker: the one that was asked for,
+// another that gives money back, one that came to nothing.
+func (r *refund) fits(o sagas.RefundOrder) int {
+	switch {
+	case r.over():
+		return 0
+	case len(r.contradictions(o)) > 0:
+		return 1
+	}
+	return 2
 }
 
 // over tells whether the refund has come to nothing.

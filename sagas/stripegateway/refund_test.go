@@ -137,13 +137,14 @@ func TestFindRefund(t *testing.T) {
 	}{
 		{"by its id", known, 200, mine.String(), domain.RefundStateSucceeded, "re_1"},
 		{"by its id, failed weeks later", known, 200, mine.with("status", "failed").String(), domain.RefundStateFailed, "re_1"},
-		{"by its id, another", known, 200, other.String(), domain.RefundStateUnknown, "re_9"},
+		{"by its id, another", known, 200, other.String(), domain.RefundStateUnknown, ""},
 		{"by its id, missing", known, 404, stripeError(badReq, "resource_missing"), domain.RefundStateUnknown, ""},
 		{"by its id, 502", known, 502, html, domain.RefundStateUnknown, ""},
 		{"in the list", aRefundOrder(), 200, page(false, other, mine, foreign), domain.RefundStateSucceeded, "re_1"},
 		{"in the list, the living before the failed", aRefundOrder(), 200, page(false, mine, failed), domain.RefundStateSucceeded, "re_1"},
 		{"in the list, failed alone", aRefundOrder(), 200, page(false, failed), domain.RefundStateFailed, "re_0"},
-		{"in the list, another amount", aRefundOrder(), 200, page(false, mine.with("amount", 5)), domain.RefundStateUnknown, "re_1"},
+		{"in the list, another amount", aRefundOrder(), 200, page(false, mine.with("amount", 5)), domain.RefundStateReview, "re_1"},
+		{"in the list, another amount beside one that fits", aRefundOrder(), 200, page(false, mine, mine.with("id", "re_0", "amount", 5)), domain.RefundStateSucceeded, "re_1"},
 		{"not in the list", aRefundOrder(), 200, page(false, other, foreign), domain.RefundStateRequested, ""},
 		{"an empty list", aRefundOrder(), 200, page(false), domain.RefundStateRequested, ""},
 		{"no list", aRefundOrder(), 200, `{}`, domain.RefundStateUnknown, ""},
@@ -233,6 +234,52 @@ func TestRefunds(t *testing.T) {
 		t.Errorf("%d went back", moved)
 	}
 	s.keysAreSound(t)
+}
+
+// Stripe holds a refund under our name with another amount: a read says so, with
+// its id and how it stands, and one that fits is preferred. An answer that shows
+// another one proves nothing.
+func TestRefundThatDiffers(t *testing.T) {
+	t.Parallel()
+	s := newStandIn(t, 30*time.Second)
+	o := s.prepared(t, "refund", "pm_card_visa")
+	paid := s.Take(t.Context(), o)
+	order := func(minor int64) sagas.RefundOrder {
+		return sagas.RefundOrder{CustomerID: o.CustomerID, Period: o.Period, RefundID: "r-1", ChargeID: paid.ChargeID, Amount: domain.Money{Minor: minor, Currency: "usd"}}
+	}
+	other := s.Refund(t.Context(), order(1000))
+	for _, byID := range []string{"", other.StripeRefundID} {
+		asked := order(700)
+		asked.StripeRefundID = byID
+		f := s.FindRefund(t.Context(), asked)
+		if f.State != domain.RefundStateReview || f.AtStripe != domain.RefundStateSucceeded || f.StripeRefundID != other.StripeRefundID || f.Money.Minor != 1000 || f.Code != refundDiffers {
+			t.Errorf("read by %q: %+v", byID, f)
+		}
+	}
+	s.stripe.Advance(25 * time.Hour) // the key is forgotten
+	ours := s.Refund(t.Context(), order(700))
+	if f := s.FindRefund(t.Context(), order(700)); f.State != domain.RefundStateSucceeded || f.StripeRefundID != ours.StripeRefundID {
+		t.Errorf("beside one that fits: %+v", f)
+	}
+	shown := &refund{ID: "re_1", Status: "succeeded", Amount: 1000, Currency: "usd", Charge: ref(paid.ChargeID), Metadata: order(700).Markers()}
+	for _, c := range []struct {
+		source domain.Source
+		status string
+		want   domain.RefundState
+		id     string
+	}{
+		{domain.SourceAnswer, "succeeded", domain.RefundStateUnknown, ""},
+		{domain.SourceFind, "succeeded", domain.RefundStateReview, "re_1"},
+		{domain.SourceFind, "pending", domain.RefundStateReview, "re_1"},
+		{domain.SourceFind, "a word of tomorrow", domain.RefundStateReview, "re_1"},
+		{domain.SourceFind, "failed", domain.RefundStateFailed, "re_1"},
+		{domain.SourceFind, "canceled", domain.RefundStateCancelled, "re_1"},
+	} {
+		shown.Status = c.status
+		if out := refunded(order(700), answer{status: 200}, shown, c.source); out.State != c.want || out.StripeRefundID != c.id {
+			t.Errorf("%s %s: %+v", c.source, c.status, out)
+		}
+	}
 }
 
 // Every fault at a refund, once and three times: it is made once.

@@ -14,9 +14,22 @@ import (
 
 // reconcileCommand compares the log, the pre-flight rows and Stripe.
 type reconcileCommand struct {
-	Period string `help:"One billing period alone, such as 2026-11." placeholder:"PERIOD" xor:"scope"`
-	Since  string `help:"Bills and charges since a day or a time, such as 2026-11-01." placeholder:"TIME" xor:"scope"`
+	Run     runReconcile   `cmd:"" default:"withargs" help:"Compare the books; this is also what reconcile alone does."`
+	Dismiss dismissFinding `cmd:"" help:"Leave a finding as it is, and say why."`
 }
+
+type (
+	runReconcile struct {
+		Period string `help:"One billing period alone, such as 2026-11." placeholder:"PERIOD" xor:"scope"`
+		Since  string `help:"Bills and charges since a day or a time, such as 2026-11-01." placeholder:"TIME" xor:"scope"`
+		All    bool   `help:"Print the findings too that were dismissed."`
+	}
+	dismissFinding struct {
+		Kind    string `arg:"" help:"The finding's kind: orphan, missing, mismatch or possible_duplicate."`
+		Subject string `arg:"" help:"What it is about, as reconcile prints it."`
+		Reason  string `required:"" help:"Why it stays as it is, for whoever reads the record later; no personal data." placeholder:"TEXT"`
+	}
+)
 
 // Help is what reconcile --help says beyond the flags.
 func (reconcileCommand) Help() string {
@@ -24,9 +37,11 @@ func (reconcileCommand) Help() string {
 
 The last line is for scripts:
 
-    reconcile: bills=1000 charges=1000 missing=0 orphans=0 mismatches=0 duplicates=0 repaired=0
+    reconcile: bills=1000 charges=1000 missing=0 orphans=0 mismatches=0 duplicates=0 repaired=0 dismissed=0
 
-Exit status 1 if something was found that is not repaired.`
+A charge without our markers beside one that paid a bill, of the same customer and amount on the same day, is a possible_duplicate, and counted with the duplicates. What was looked into and stays as it is can be dismissed: it is counted as such, printed with --all, and counted nowhere else.
+
+Exit status 1 if something was found that is neither repaired nor dismissed.`
 }
 
 // reconciliation is what is shown of one.
@@ -46,6 +61,7 @@ type reconciliation struct {
 	Duplicates int               `json:"duplicates"`
 	Repaired   int               `json:"repaired"`
 	Unrepaired int               `json:"unrepaired"`
+	Dismissed  int               `json:"dismissed"`
 	Error      string            `json:"error"`
 	Findings   []json.RawMessage `json:"findings"`
 	NextCursor string            `json:"next_cursor"`
@@ -61,13 +77,17 @@ type finding struct {
 	Detail        string  `json:"detail"`
 	Repaired      bool    `json:"repaired"`
 	Action        string  `json:"action"`
+	Dismissed     *struct {
+		By     string `json:"dismissed_by"`
+		Reason string `json:"reason"`
+	} `json:"dismissed"`
 }
 
 // askEvery is how often the service is asked how far it has come.
 const askEvery = 200 * time.Millisecond
 
 // Run asks for a reconciliation and waits for its end.
-func (r reconcileCommand) Run(s *shell) error {
+func (r runReconcile) Run(s *shell) error {
 	c, err := s.client()
 	if err != nil {
 		return err
@@ -99,9 +119,9 @@ func (r reconcileCommand) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	line := fmt.Sprintf("reconcile: bills=%d charges=%d missing=%d orphans=%d mismatches=%d duplicates=%d repaired=%d\n",
-		v.Bills, v.Charges, v.Missing, v.Orphans, v.Mismatches, v.Duplicates, v.Repaired)
-	if err := show(s, document, func(v reconciliation) error { return v.write(s) }); err != nil {
+	line := fmt.Sprintf("reconcile: bills=%d charges=%d missing=%d orphans=%d mismatches=%d duplicates=%d repaired=%d dismissed=%d\n",
+		v.Bills, v.Charges, v.Missing, v.Orphans, v.Mismatches, v.Duplicates, v.Repaired, v.Dismissed)
+	if err := show(s, document, func(v reconciliation) error { return v.write(s, r.All) }); err != nil {
 		return err
 	}
 	to := s.Out
@@ -204,29 +224,60 @@ func wholeReconciliation(s *shell, c *client.Client, path string) (json.RawMessa
 	return json.Marshal(fields)
 }
 
-// write prints the findings as a table.
-func (r reconciliation) write(s *shell) error {
+// write prints the findings as a table; all: those too that were dismissed.
+func (r reconciliation) write(s *shell, all bool) error {
 	if err := s.printf("reconciliation %d, %s: %s objects of Stripe's lists, %s events\n", r.ID, r.Scope, console.Count(r.Objects), console.Count(r.Events)); err != nil {
 		return err
 	}
-	if len(r.Findings) == 0 {
-		return s.printf("the books agree\n")
-	}
 	table := console.NewTable("kind", "about", "customer", "period", "amount#", "what", "done or proposed")
+	rows := 0
 	for _, raw := range r.Findings {
 		var f finding
 		if err := json.Unmarshal(raw, &f); err != nil {
 			return fmt.Errorf("read the answer of billingd: %w", err)
 		}
-		display := ""
+		display, action := "", f.Action
 		if f.Amount != nil {
 			display = f.Amount.Display
 		}
-		action := f.Action
-		if f.Repaired {
+		switch {
+		case f.Dismissed != nil && !all:
+			continue
+		case f.Dismissed != nil:
+			action = "dismissed by " + f.Dismissed.By + ": " + f.Dismissed.Reason
+		case f.Repaired:
 			action = "repaired: " + action
 		}
 		table.Row(f.Kind, f.Subject, f.CustomerID, f.BillingPeriod, display, f.Detail, action)
+		rows++
+	}
+	switch {
+	case rows == 0 && r.Dismissed > 0:
+		return s.printf("the books agree, but for what was dismissed: --all prints it\n")
+	case rows == 0:
+		return s.printf("the books agree\n")
 	}
 	return table.Write(s.Out, "")
+}
+
+// Run dismisses the finding.
+func (d dismissFinding) Run(s *shell) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]string{"kind": d.Kind, "subject": d.Subject, "reason": d.Reason})
+	if err != nil {
+		return err
+	}
+	document, err := c.Post(s.ctx, "/v1/reconciliations/dismissals", body)
+	if err != nil {
+		return fmt.Errorf("dismiss %s %s: %w", d.Kind, d.Subject, err)
+	}
+	type dismissal struct {
+		Kind    string `json:"kind"`
+		Subject string `json:"subject"`
+		By      string `json:"dismissed_by"`
+	}
+	return show(s, document, func(v dismissal) error { return s.printf("%s %s is dismissed by %s\n", v.Kind, v.Subject, v.By) })
 }

@@ -45,7 +45,7 @@ func TestReconcile(t *testing.T) {
 		`{"kind":"unrecorded","subject":"ch_3","customer_id":"other","billing_period":"2026-11","detail":"the log said unknown","repaired":true,"action":"recorded as recovered"}`,
 	}
 	const totals = `"missing":0,"orphans":0,"mismatches":0,"duplicates":1,"repaired":1,"unrepaired":1`
-	const line = "reconcile: bills=350 charges=350 missing=0 orphans=0 mismatches=0 duplicates=1 repaired=1\n"
+	const line = "reconcile: bills=350 charges=350 missing=0 orphans=0 mismatches=0 duplicates=1 repaired=1 dismissed=0\n"
 
 	books(t, findings, totals)
 	got := billingctl(t, "", "reconcile", "--period", "2026-11")
@@ -69,8 +69,35 @@ func TestReconcile(t *testing.T) {
 
 	books(t, nil, `"missing":0,"orphans":0,"mismatches":0,"duplicates":0,"repaired":0,"unrepaired":0`)
 	got = billingctl(t, "", "reconcile", "--period", "2026-11")
-	if got.code != exitOK || !strings.HasSuffix(got.out, "the books agree\nreconcile: bills=350 charges=350 missing=0 orphans=0 mismatches=0 duplicates=0 repaired=0\n") {
+	if got.code != exitOK || !strings.HasSuffix(got.out, "the books agree\nreconcile: bills=350 charges=350 missing=0 orphans=0 mismatches=0 duplicates=0 repaired=0 dismissed=0\n") {
 		t.Errorf("where the books agree: %+v", got)
+	}
+}
+
+// What was dismissed is counted, printed when asked for, and no failure.
+func TestReconcileDismissed(t *testing.T) {
+	findings := []string{`{"kind":"orphan","subject":"ch_9","detail":"it has no markers of ours","repaired":false,"action":"find out","dismissed":{"dismissed_by":"ada","reason":"the shop's own"}}`}
+	const totals = `"missing":0,"orphans":0,"mismatches":0,"duplicates":0,"repaired":0,"unrepaired":0,"dismissed":1`
+	const line = "reconcile: bills=350 charges=350 missing=0 orphans=0 mismatches=0 duplicates=0 repaired=0 dismissed=1\n"
+	books(t, findings, totals)
+	got := billingctl(t, "", "reconcile", "--period", "2026-11")
+	if got.code != exitOK || !strings.HasSuffix(got.out, "the books agree, but for what was dismissed: --all prints it\n"+line) || strings.Contains(got.out, "ch_9") {
+		t.Errorf("with something dismissed: %+v", got)
+	}
+	books(t, findings, totals)
+	got = billingctl(t, "", "reconcile", "run", "--period", "2026-11", "--all")
+	if got.code != exitOK || !strings.HasSuffix(got.out, line) || !strings.Contains(got.out, "ch_9") || !strings.Contains(got.out, "dismissed by ada: the shop's own") {
+		t.Errorf("with --all: %+v", got)
+	}
+
+	sent := serve(t, http.StatusOK, `{"kind":"orphan","subject":"ch_9","reason":"the shop's own","dismissed_by":"ada","dismissed_at":"2026-11-15T12:00:00Z"}`)
+	got = billingctl(t, "", "reconcile", "dismiss", "orphan", "ch_9", "--reason", "the shop's own")
+	if got.code != exitOK || got.out != "orphan ch_9 is dismissed by ada\n" || sent.path != "/v1/reconciliations/dismissals" ||
+		sent.body != `{"kind":"orphan","reason":"the shop's own","subject":"ch_9"}` {
+		t.Errorf("sent %+v; %+v", sent, got)
+	}
+	if got := billingctl(t, "", "reconcile", "dismiss", "orphan", "ch_9"); got.code != exitUsage {
+		t.Errorf("without a reason: %+v", got)
 	}
 }
 
@@ -102,6 +129,8 @@ func TestRefunds(t *testing.T) {
 	for line, want := range map[string]request{
 		"refunds carry-out ch_2": {"/v1/commands/refund-charge", "", "Bearer secret",
 			`{"amount_minor":5000,"billing_period":"2026-11","charge_id":"ch_2","customer_id":"acme","refund_id":"surplus-ch_2"}`},
+		"refunds accept acme 2026-11 r1 --reason agreed": {"/v1/commands/accept-refund", "accept-r1", "Bearer secret",
+			`{"billing_period":"2026-11","customer_id":"acme","reason":"agreed","refund_id":"r1"}`},
 		"refunds dismiss ch_2 --reason settled": {"/v1/commands/dismiss-refund-proposal", "surplus-ch_2", "Bearer secret",
 			`{"billing_period":"2026-11","charge_id":"ch_2","customer_id":"acme","reason":"settled"}`},
 	} {

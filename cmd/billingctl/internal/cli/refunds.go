@@ -15,6 +15,12 @@ type refundsCommand struct {
 	List     listRefunds   `cmd:"" help:"Print refunds and proposals of which something may still come."`
 	CarryOut carryOut      `cmd:"" help:"Make the refund that is proposed for a charge."`
 	Dismiss  dismissRefund `cmd:"" help:"Decide that the money of a proposal stays."`
+	Accept   acceptRefund  `cmd:"" help:"Let a refund stand that needs review, as Stripe has it."`
+}
+
+// Help is what refunds --help says beyond its commands.
+func (refundsCommand) Help() string {
+	return "Whoever decides needs a token with the scope operate. A refund needs review if Stripe holds another one under its name: another amount, or of another charge."
 }
 
 type (
@@ -30,6 +36,12 @@ type (
 	dismissRefund struct {
 		Charge string `arg:"" help:"The charge at Stripe, as refunds list shows it."`
 		Reason string `required:"" help:"Why the money stays, for whoever reads the record later; no personal data." placeholder:"TEXT"`
+	}
+	acceptRefund struct {
+		Customer string `arg:"" help:"Customer id."`
+		Period   string `arg:"" help:"Billing period."`
+		Refund   string `arg:"" help:"The refund's name, as refunds list shows it."`
+		Reason   string `required:"" help:"Why it may stand as it is, for whoever reads the record later; no personal data." placeholder:"TEXT"`
 	}
 )
 
@@ -113,6 +125,17 @@ func (d dismissRefund) Run(s *shell) error {
 	}
 	return s.decide(c, "dismiss-refund-proposal", "surplus-"+proposal.ChargeID, map[string]any{
 		"customer_id": proposal.CustomerID, "billing_period": proposal.BillingPeriod, "charge_id": proposal.ChargeID, "reason": d.Reason,
+	})
+}
+
+// Run lets the refund stand.
+func (a acceptRefund) Run(s *shell) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	return s.decide(c, "accept-refund", "accept-"+a.Refund, map[string]any{
+		"customer_id": a.Customer, "billing_period": a.Period, "refund_id": a.Refund, "reason": a.Reason,
 	})
 }
 

@@ -6,8 +6,13 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/billonce/billonce/commands"
 )
 
 // checkContent refuses a body that is not what the address takes: another
@@ -61,4 +66,39 @@ func (s *Server) tooLarge() *Problem {
 	p := problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body must not exceed %d bytes", s.limits.Body)
 	p.close = true
 	return p
+}
+
+// takes documents that an operation takes a JSON object like v.
+func (s *Server) takes(op *huma.Operation, v any, name string) {
+	schema := s.schemaOf(v, name)
+	if full := s.huma.OpenAPI().Components.Schemas.SchemaFromRef(schema.Ref); full != nil {
+		full.AdditionalProperties = false
+	}
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+}
+
+// answers documents that an operation answers by something like v, or by a
+// problem.
+func (s *Server) answers(status, description string, v any, name string) map[string]*huma.Response {
+	return map[string]*huma.Response{
+		status:    {Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(v, name)}}},
+		"default": s.problemResponse(),
+	}
+}
+
+// schemaOf is the schema of what v is an example of.
+func (s *Server) schemaOf(v any, name string) *huma.Schema {
+	return s.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, name)
+}
+
+// decode reads a JSON body, as strictly as that of a command.
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, body any) error {
+	if err := checkContent(r, "application/json"); err != nil {
+		return err
+	}
+	raw, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	return commands.DecodeBody(raw, body)
 }

@@ -3,13 +3,9 @@ package api
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
-	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas"
 )
@@ -35,30 +31,13 @@ func (s *Server) registerEnvironment(e Environment) {
 	show := operation("show-environment", http.MethodGet, path, tagService, "See whether the database is the one that the service takes it for", access.Read)
 	read(s, show, func(context.Context, *struct{}) (sagas.Standing, error) { return e.Standing(), nil })
 
-	schemas := s.huma.OpenAPI().Components.Schemas
-	body := schemas.Schema(reflect.TypeFor[adoption](), true, "adoption")
-	if full := schemas.SchemaFromRef(body.Ref); full != nil {
-		full.AdditionalProperties = false
-	}
 	op := operation("adopt-environment", http.MethodPost, path+"/adopt", tagService, "Let bills be collected on this database from now on", access.Operate)
 	op.Description = "After a restore, once the look at what Stripe holds is complete; or on a copy that is to live elsewhere. Refused with 409 if there is nothing to adopt, or if the look is not complete."
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: body}}}
-	op.Responses = map[string]*huma.Response{
-		"200": {Description: "It is adopted.", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: schemas.Schema(reflect.TypeFor[sagas.Standing](), true, "Standing")},
-		}},
-		"default": s.problemResponse(),
-	}
+	s.takes(&op, adoption{}, "adoption")
+	op.Responses = s.answers("200", "It is adopted.", sagas.Standing{}, "Standing")
 	s.handle(op, func(w http.ResponseWriter, r *http.Request) error {
-		if err := checkContent(r, "application/json"); err != nil {
-			return err
-		}
-		raw, err := s.readBody(w, r)
-		if err != nil {
-			return err
-		}
 		var a adoption
-		if err := commands.DecodeBody(raw, &a); err != nil {
+		if err := s.decode(w, r, &a); err != nil {
 			return err
 		}
 		if a.Reason = strings.TrimSpace(a.Reason); a.Reason == "" || len(a.Reason) > 500 {

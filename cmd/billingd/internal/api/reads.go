@@ -178,7 +178,7 @@ func (s *Server) registerReads() {
 		})
 
 	type refundsQuery struct {
-		Status   string `query:"status" example:"proposed" doc:"A refund's state (requested, unknown, pending, succeeded, failed, cancelled, refused), a proposal's (proposed, answered, dismissed), or open: something may still come of it."`
+		Status   string `query:"status" example:"proposed" doc:"A refund's state (requested, unknown, pending, succeeded, failed, cancelled, refused, needs_review), a proposal's (proposed, answered, dismissed), or open: something may still come of it."`
 		Period   string `query:"period" example:"2026-11" doc:"A billing period."`
 		Customer string `query:"customer" example:"cust_123" doc:"A customer's id."`
 		Charge   string `query:"charge" example:"ch_3NvXyz" doc:"A charge's id at Stripe."`
@@ -186,7 +186,7 @@ func (s *Server) registerReads() {
 		FreshQuery
 	}
 	refunds := get("list-refunds", "/v1/refunds", "List refunds and proposals to refund", "the position of the fact that told of each")
-	refunds.Description += " A proposal is a charge that has taken money which is not owed; refund-charge carries it out, dismiss-refund-proposal dismisses it."
+	refunds.Description += " A proposal is a charge that has taken money which is not owed; refund-charge carries it out, dismiss-refund-proposal dismisses it. A refund needs review if Stripe holds another one under its name; accept-refund lets that stand."
 	read(s, refunds, func(ctx context.Context, q *refundsQuery) (a projections.List[projections.Refund], err error) {
 		if err = s.fresh(ctx, projections.Refunds, q.FreshQuery); err != nil {
 			return a, err

@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
-	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/projections"
 	"github.com/billonce/billonce/sagas"
@@ -45,6 +43,22 @@ func (b reconcileBody) scope() (s sagas.Scope, err error) {
 	return s, nil
 }
 
+// dismissBody leaves a finding as it is.
+type dismissBody struct {
+	Kind    string `json:"kind" doc:"The finding's kind." example:"orphan"`
+	Subject string `json:"subject" doc:"What it is about." maxLength:"500" example:"ch_3NvXyz"`
+	Reason  string `json:"reason" doc:"Why it stays as it is, for whoever reads the record later; no personal data." maxLength:"500" example:"the shop's own sale, booked there"`
+}
+
+func (b dismissBody) check() error {
+	for field, text := range map[string]string{"kind": b.Kind, "subject": b.Subject, "reason": b.Reason} {
+		if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > 500 || strings.ContainsFunc(text, unicode.IsControl) {
+			return domain.InvalidField(field, "must have 1 to 500 characters, and no control characters")
+		}
+	}
+	return nil
+}
+
 // reconciliationPage is how one stands, with a page of its findings.
 type reconciliationPage struct {
 	sagas.Reconciliation
@@ -54,8 +68,8 @@ type reconciliationPage struct {
 
 // finding is one difference between the books.
 type finding struct {
-	Kind          sagas.DifferenceKind `json:"kind" enum:"missing,orphan,unrecorded,mismatch,duplicate,row"`
-	Subject       string               `json:"subject" doc:"The charge; of a row, its bill."`
+	Kind          sagas.DifferenceKind `json:"kind" enum:"missing,orphan,unrecorded,mismatch,duplicate,possible_duplicate,row,refund"`
+	Subject       string               `json:"subject" doc:"The charge; of a row, its bill; of a refund, its id at Stripe."`
 	CustomerID    string               `json:"customer_id,omitempty"`
 	BillingPeriod string               `json:"billing_period,omitempty"`
 	ChargeID      string               `json:"charge_id,omitempty"`
@@ -65,10 +79,11 @@ type finding struct {
 	Repaired      bool                 `json:"repaired"`
 	Action        string               `json:"action" doc:"What was done, or what is proposed."`
 	FoundAt       time.Time            `json:"found_at"`
+	Dismissed     *sagas.Dismissal     `json:"dismissed,omitempty" doc:"Who leaves it as it is, and why; it is not counted then."`
 }
 
 func findingOf(d sagas.Difference) finding {
-	f := finding{d.Kind, d.Subject, d.CustomerID, d.BillingPeriod, d.ChargeID, d.IntentID, nil, d.Detail, d.Repaired, d.Action, d.FoundAt}
+	f := finding{d.Kind, d.Subject, d.CustomerID, d.BillingPeriod, d.ChargeID, d.IntentID, nil, d.Detail, d.Repaired, d.Action, d.FoundAt, d.Dismissed}
 	if d.Amount.Currency != "" {
 		f.Amount = &projections.Money{Minor: d.Amount.Minor, Currency: d.Amount.Currency, Display: d.Amount.String()}
 	}
@@ -81,30 +96,13 @@ func (s *Server) registerReconciliations(r *sagas.Reconciler) {
 		return
 	}
 	const path = "/v1/reconciliations"
-	schemas := s.huma.OpenAPI().Components.Schemas
-	body := schemas.Schema(reflect.TypeFor[reconcileBody](), true, "reconcile-body")
-	if full := schemas.SchemaFromRef(body.Ref); full != nil {
-		full.AdditionalProperties = false
-	}
 	start := operation("start-reconciliation", http.MethodPost, path, tagService, "Compare the log, the pre-flight rows and Stripe", access.Operate)
 	start.Description = "It is carried out by one instance, one after the other. Who asks for what is asked for already gets that one. Neither period nor since: everything."
-	start.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: body}}}
-	start.Responses = map[string]*huma.Response{
-		"202": {Description: "It is asked for; see how it stands by its id.", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: s.schemaOf(sagas.Reconciliation{}, "Reconciliation")},
-		}},
-		"default": s.problemResponse(),
-	}
+	s.takes(&start, reconcileBody{}, "reconcile-body")
+	start.Responses = s.answers("202", "It is asked for; see how it stands by its id.", sagas.Reconciliation{}, "Reconciliation")
 	s.handle(start, func(w http.ResponseWriter, req *http.Request) error {
-		if err := checkContent(req, "application/json"); err != nil {
-			return err
-		}
-		raw, err := s.readBody(w, req)
-		if err != nil {
-			return err
-		}
 		var b reconcileBody
-		if err := commands.DecodeBody(raw, &b); err != nil {
+		if err := s.decode(w, req, &b); err != nil {
 			return err
 		}
 		scope, err := b.scope()
@@ -120,6 +118,27 @@ func (s *Server) registerReconciliations(r *sagas.Reconciler) {
 			return err
 		}
 		writeJSON(w, http.StatusAccepted, "application/json", v)
+		return nil
+	})
+
+	dismiss := operation("dismiss-finding", http.MethodPost, path+"/dismissals", tagService, "Leave a finding as it is", access.Operate)
+	dismiss.Description = "For what has been looked into and stays as it is at Stripe: missing, orphan, mismatch and possible_duplicate. " +
+		"The same object is shown as dismissed from then on, in reconciliations before and after, and counted apart. A duplicate is decided by its refund proposal, a refund by accept-refund."
+	s.takes(&dismiss, dismissBody{}, "dismiss-body")
+	dismiss.Responses = s.answers("200", "It is dismissed; also if it had been, for the same reason.", sagas.Dismissal{}, "Dismissal")
+	s.handle(dismiss, func(w http.ResponseWriter, req *http.Request) error {
+		var b dismissBody
+		if err := s.decode(w, req, &b); err != nil {
+			return err
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+		d, err := r.Dismiss(req.Context(), sagas.DifferenceKind(b.Kind), b.Subject, b.Reason, exchangeOf(req.Context()).caller.Name)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusOK, "application/json", d)
 		return nil
 	})
 
@@ -165,9 +184,4 @@ func parseFindingCursor(s string) (kind, subject string, err error) {
 		return "", "", domain.InvalidField("cursor", "is not a cursor of this list; begin again without one")
 	}
 	return kind, subject, nil
-}
-
-// schemaOf is the schema of what v is an example of.
-func (s *Server) schemaOf(v any, name string) *huma.Schema {
-	return s.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, name)
 }
