@@ -206,7 +206,7 @@ func (l *Look) sweep(ctx context.Context, resource string) (seen int, err error)
 		if err != nil {
 			return seen, err
 		}
-		news, err := l.news(ctx, page.Found)
+		news, err := l.news(ctx, page.Found, false)
 		if err != nil {
 			return seen, err
 		}
@@ -314,11 +314,8 @@ func (l *Look) goOnFromNothing(ctx context.Context, resource string, at progress
 }
 
 func (l *Look) takeOngoing(ctx context.Context, page []Found) error {
-	news, err := l.news(ctx, page)
+	news, err := l.news(ctx, page, true)
 	if err != nil || len(news) == 0 {
-		return err
-	}
-	if news, err = l.unclaimed(ctx, news); err != nil || len(news) == 0 {
 		return err
 	}
 	orphans, err := l.take(ctx, news)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/stripe/stripe-go/v76"
@@ -59,6 +60,7 @@ type pageAnswer[T any] struct {
 // that it is none. The answer is returned for what it says about a failure.
 func readPage[T, F any](ctx context.Context, g *Gateway, c *call, p stripe.ParamsContainer, see func(*T) (F, bool)) (found []F, more bool, a answer, err error) {
 	var list pageAnswer[T]
+	c.keep = membersOf(reflect.TypeOf(list))
 	a = g.send(ctx, c, p, &list)
 	found, fault := pageOf(&list, a, see)
 	if fault != "" {

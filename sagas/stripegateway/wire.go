@@ -37,6 +37,7 @@ type call struct {
 	path     string     // below the base URL
 	key      domain.Key // of a POST; a GET has none
 	maxBytes int64
+	keep     members // what is read of a success; nil: all of it
 
 	begun      bool // the request came as far as the wire
 	violation  string
@@ -127,6 +128,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.retryAfter = min(n, 3600)
 	}
 	answer.Body = &boundedBody{ReadCloser: answer.Body, call: c, left: c.maxBytes}
+	if c.keep != nil && c.status == http.StatusOK {
+		siftAnswer(answer, c.keep, c.maxBytes)
+	}
 	return answer, nil
 }
 
