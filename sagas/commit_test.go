@@ -13,10 +13,10 @@ import (
 
 // TestC020_CommitAnswerLost loses the database's answer to the very COMMIT of
 // the pre-flight row, of the claim, of the billed fact and of the moved token,
-// again and again: the service does not know what became of it. No due is
-// lost, and none is charged twice.
+// thirty times each, the next while the service still recovers from the last:
+// it does not know what became of it. No due is lost, and none is charged twice.
 func TestC020_CommitAnswerLost(t *testing.T) {
-	const runs = 6
+	const runs = 30
 	for name, texts := range map[string][]string{
 		"pre-flight row": {"INSERT INTO billing_records"},
 		"claim":          {"INSERT INTO events", "FOR UPDATE SKIP LOCKED"},
@@ -45,7 +45,6 @@ func TestC020_CommitAnswerLost(t *testing.T) {
 				case <-time.After(time.Minute):
 					t.Fatalf("run %d: no such commit was seen\n%s", run, r.describe())
 				}
-				r.once(november, id)
 			}
 			r.once(november, ids...)
 			for _, kind := range []string{"billing.due.v1", "charge.requested.v1", "customer.billed.v1"} {

@@ -41,7 +41,7 @@ func (g *Gateway) List(ctx context.Context, l sagas.Listing) (sagas.Page, error)
 	case "payment_intents":
 		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.PaymentIntentListParams{ListParams: common, CreatedRange: since}, foundIntent)
 	case "charges":
-		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.ChargeListParams{ListParams: common, CreatedRange: since}, foundCharge)
+		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.ChargeListParams{ListParams: common, CreatedRange: since}, func(c *chargeMembers) (sagas.Found, bool) { return foundCharge((*charge)(c)) })
 	default:
 		err = fmt.Errorf("list %s: %w", plain(l.Resource), errListing)
 	}

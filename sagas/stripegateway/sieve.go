@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 )
 
 // A page of a hundred objects is some 300 kB, of which this package reads a
@@ -44,30 +44,27 @@ func membersOf(t reflect.Type) members {
 type siftedBody struct {
 	io.ReadCloser
 	keep members
-	size int64 // as announced; negative: not
 	rest *bytes.Reader
 }
 
+// pages are buffers for pages as they come in.
+var pages = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 func (b *siftedBody) Read(p []byte) (int, error) {
 	if b.rest == nil {
-		var whole bytes.Buffer
-		whole.Grow(int(max(b.size, 0)) + bytes.MinRead)
+		whole := pages.Get().(*bytes.Buffer)
+		defer pages.Put(whole)
+		whole.Reset()
 		if _, err := whole.ReadFrom(b.ReadCloser); err != nil {
 			return 0, err
 		}
-		text := whole.Bytes()
-		if sifted, ok := sift(text, b.keep); ok {
-			text = sifted
+		sifted, ok := sift(whole.Bytes(), b.keep)
+		if !ok {
+			sifted = bytes.Clone(whole.Bytes())
 		}
-		b.rest = bytes.NewReader(text)
+		b.rest = bytes.NewReader(sifted)
 	}
 	return b.rest.Read(p)
-}
-
-// siftAnswer lets through only the members that the call's reader knows.
-func siftAnswer(answer *http.Response, keep members, most int64) {
-	answer.Body = &siftedBody{ReadCloser: answer.Body, keep: keep, size: min(answer.ContentLength, most)}
-	answer.ContentLength = -1
 }
 
 // sift copies a JSON text without the members that are not to be kept. It

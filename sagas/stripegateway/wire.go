@@ -129,7 +129,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer.Body = &boundedBody{ReadCloser: answer.Body, call: c, left: c.maxBytes}
 	if c.keep != nil && c.status == http.StatusOK {
-		siftAnswer(answer, c.keep, c.maxBytes)
+		answer.Body, answer.ContentLength = &siftedBody{ReadCloser: answer.Body, keep: c.keep}, -1
 	}
 	return answer, nil
 }
