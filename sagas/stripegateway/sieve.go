@@ -6,7 +6,6 @@ import (
 	"io"
 	"reflect"
 	"strings"
-	"sync"
 )
 
 // A page of a hundred objects is some 300 kB, of which this package reads a
@@ -43,18 +42,26 @@ func membersOf(t reflect.Type) members {
 // JSON through and through passes as it is: the library shall say so.
 type siftedBody struct {
 	io.ReadCloser
-	keep members
-	rest *bytes.Reader
+	keep  members
+	spare chan *bytes.Buffer // for a page as it comes in
+	rest  *bytes.Reader
 }
-
-// pages are buffers for pages as they come in.
-var pages = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func (b *siftedBody) Read(p []byte) (int, error) {
 	if b.rest == nil {
-		whole := pages.Get().(*bytes.Buffer)
-		defer pages.Put(whole)
-		whole.Reset()
+		var whole *bytes.Buffer
+		select {
+		case whole = <-b.spare:
+		default:
+			whole = new(bytes.Buffer)
+		}
+		defer func() {
+			whole.Reset()
+			select {
+			case b.spare <- whole:
+			default:
+			}
+		}()
 		if _, err := whole.ReadFrom(b.ReadCloser); err != nil {
 			return 0, err
 		}

@@ -63,6 +63,8 @@ type wire struct {
 	next http.RoundTripper
 	base *url.URL
 	auth string // the Authorization header
+
+	spare chan *bytes.Buffer // one, of the size of a page, so that a look need not make one each time
 }
 
 func newTransport(timeout time.Duration, conns int) *http.Transport {
@@ -129,7 +131,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer.Body = &boundedBody{ReadCloser: answer.Body, call: c, left: c.maxBytes}
 	if c.keep != nil && c.status == http.StatusOK {
-		answer.Body, answer.ContentLength = &siftedBody{ReadCloser: answer.Body, keep: c.keep}, -1
+		answer.Body, answer.ContentLength = &siftedBody{ReadCloser: answer.Body, keep: c.keep, spare: w.spare}, -1
 	}
 	return answer, nil
 }
