@@ -65,7 +65,11 @@ func readPage[T, F any](ctx context.Context, g *Gateway, c *call, p stripe.Param
 	found, fault := pageOf(&list, a, see)
 	if fault != "" {
 		g.logCall(ctx, "list", "", "", a, fault)
-		return nil, false, a, fmt.Errorf("list %s: %s (%s)", c.path, fault, a.evidence(nil))
+		err := fmt.Errorf("list %s: %s (%s)", c.path, fault, a.evidence(nil))
+		if a.fault == noFault && a.code == "resource_missing" && (a.param == "ending_before" || a.param == "starting_after") {
+			err = fmt.Errorf("%w: %w", sagas.ErrPlaceGone, err)
+		}
+		return nil, false, a, err
 	}
 	g.logCall(ctx, "list", "", "", a, "read")
 	return found, *list.More, a, nil
