@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -385,9 +386,10 @@ func TestC109_PoolSmallerThanTheCrowd(t *testing.T) {
 	}
 }
 
-// TestC111_NetworkCut cuts and holds up the links of two services to the
-// database in the middle of a batch: both recover by themselves, and every bill
-// is charged once.
+// TestC111_NetworkCut cuts, holds up and loses parts of the links of two services
+// to the database in the middle of a batch: of one, of the other, of both. They
+// recover by themselves, every bill is charged once, and no processor's token is
+// ahead of what it has done.
 func TestC111_NetworkCut(t *testing.T) {
 	h := newHouse(t)
 	links := []*pgtest.Proxy{pgtest.NewProxy(t, h.dsn), pgtest.NewProxy(t, h.dsn)}
@@ -395,33 +397,60 @@ func TestC111_NetworkCut(t *testing.T) {
 	for _, link := range links {
 		replicas = append(replicas, h.start(func(s *config.Config) { s.DatabaseURL = config.NewSecret(link.DSN()) }))
 	}
-	const customers = 30
+	const customers = 50
 	for i := range customers {
 		replicas[0].register(fmt.Sprint("c", i))
 	}
-	for i := range customers {
-		replicas[i%2].begin(fmt.Sprint("c", i))
-	}
-	for cut := range 4 {
-		before := h.stripe.Counters().Confirms
-		links[cut%2].CutAll()
-		if cut == 2 { // both at once, for a while
-			links[0].Pause()
-			links[1].Pause()
-			time.Sleep(500 * time.Millisecond)
-			links[0].Resume()
-			links[1].Resume()
+	away := func(links ...*pgtest.Proxy) {
+		for _, link := range links {
+			link.CutAll()
+			link.Pause()
 		}
-		await(t, "the batch goes on", func() bool {
-			n := h.stripe.Counters().Confirms
-			return n > before || n >= customers
-		})
+		time.Sleep(2 * time.Second) // longer than a claim's calls take
+		for _, link := range links {
+			link.Resume()
+		}
+	}
+	random := rand.New(rand.NewPCG(111, 1))
+	for part, trouble := range []func(){
+		func() { away(links[0]) },
+		func() { away(links[1]) },
+		func() { away(links...) },
+		func() { // three packets of ten come late, or never
+			for range 40 {
+				for _, link := range links {
+					if random.IntN(10) < 3 {
+						link.Pause()
+					}
+					if random.IntN(40) == 0 {
+						link.CutAll()
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+				links[0].Resume()
+				links[1].Resume()
+			}
+		},
+		func() {},
+	} {
+		for i := range customers {
+			if i%5 == part { // whoever is told to come again comes again
+				await(t, "the command is taken", func() bool {
+					a, err := replicas[i%2].post(t.Context(), "/v1/commands/charge-billing", chargeBody(fmt.Sprint("c", i)))
+					return err == nil && a.Status < 300
+				})
+			}
+		}
+		trouble()
 	}
 	for i := range customers {
 		replicas[i%2].paid(fmt.Sprint("c", i))
 	}
 	if n := h.count(`SELECT count(*) FROM dead_letters`); n != 0 {
 		t.Errorf("%d dead letters", n)
+	}
+	if rows, requested := h.count(`SELECT count(*) FROM billing_records`), h.count(`SELECT count(*) FROM events WHERE event_type = 'charge.requested.v1'`); rows != customers || requested != customers {
+		t.Errorf("%d rows for %d requested charges, want %d", rows, requested, customers)
 	}
 }
 
