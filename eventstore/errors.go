@@ -41,9 +41,10 @@ var ErrRaced = errors.New("the key was taken meanwhile")
 // ErrCommitUnknown wraps a connection that broke while a commit was under way.
 var ErrCommitUnknown = errors.New("the connection broke; it is not known whether the transaction committed")
 
-// Transient reports whether the same work may succeed later without anybody
-// changing anything: lost connections, deadlocks, serialisation failures, a
-// server that is starting, stopping, full or read-only for the moment.
+// Transient reports whether the same work may succeed later, since it is not
+// the work that is at fault: lost connections, deadlocks, serialisation failures,
+// a server that is starting, stopping, full or read-only for the moment, one that
+// refuses our user, a right or a table until somebody has put that right.
 func Transient(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
@@ -60,10 +61,13 @@ func Transient(err error) bool {
 			"55P03",                            // lock not available
 			"57P01", "57P02", "57P03", "57P05", // shutting down, crashed, starting, idle session closed
 			"25006", "25P03", // read-only, idle-in-transaction time-out
-			"53100", "53200", "53300", "53400": // disk full, out of memory, too many connections
+			"57014",                                     // cancelled: a time limit, or an operator
+			"53000", "53100", "53200", "53300", "53400", // disk full, out of memory, too many connections
+			"28000", "28P01", "3D000", // the password was changed, the database renamed
+			"42501", "42P01": // a right was revoked; a table is away, as in the middle of a restore
 			return true
 		}
-		return strings.HasPrefix(pg.Code, "08") // connection exceptions
+		return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "58") // connection exceptions; errors of the operating system
 	}
 	return brokenConnection(err) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -297,11 +297,12 @@ func (c *Collector) cancel(ctx context.Context, j *job) error {
 }
 
 // cancelOrFind cancels an intent. Its key does not hold the reason, so a lost
-// cancel that is repeated with another one is refused as a mismatch; the intent
-// itself then tells what became of it.
+// cancel that is repeated with another one is refused as a mismatch; and a
+// refusal while Stripe was processing comes back under the key for a day. The
+// intent itself then tells what became of it.
 func cancelOrFind(ctx context.Context, g Gateway, o Order, reason string) Finding {
 	f := g.Cancel(ctx, o, reason)
-	if f.State == IntentUnreachable && f.Outcome.Class == domain.NeedsReview {
+	if f.State == IntentProcessing || f.State == IntentUnreachable && f.Outcome.Class == domain.NeedsReview {
 		return g.Find(ctx, o)
 	}
 	return f

@@ -245,7 +245,7 @@ func (c *Collector) untilOpen(ctx context.Context) bool {
 // Why collection is not open.
 var (
 	errNotAdopted = errors.New("the database is not adopted")
-	errAway       = errors.New("Stripe was not read")
+	errAway       = errors.New("what Stripe holds was not read")
 )
 
 // openUp does what is missing until bills may be collected.

@@ -7,16 +7,18 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/pgtest"
 )
 
 // TestC020_CommitAnswerLost loses the database's answer to the very COMMIT of
 // the pre-flight row, of the claim, of the billed fact and of the moved token,
-// again and again: the service does not know what became of it. No due is
-// lost, and none is charged twice.
+// thirty times each, the next while the service still recovers from the last:
+// it does not know what became of it. No due is lost, and none is charged twice.
 func TestC020_CommitAnswerLost(t *testing.T) {
-	const runs = 6
+	const runs = 30
 	for name, texts := range map[string][]string{
 		"pre-flight row": {"INSERT INTO billing_records"},
 		"claim":          {"INSERT INTO events", "FOR UPDATE SKIP LOCKED"},
@@ -45,7 +47,6 @@ func TestC020_CommitAnswerLost(t *testing.T) {
 				case <-time.After(time.Minute):
 					t.Fatalf("run %d: no such commit was seen\n%s", run, r.describe())
 				}
-				r.once(november, id)
 			}
 			r.once(november, ids...)
 			for _, kind := range []string{"billing.due.v1", "charge.requested.v1", "customer.billed.v1"} {
@@ -57,5 +58,42 @@ func TestC020_CommitAnswerLost(t *testing.T) {
 				r.eventually("the service is at home again", func() bool { return s.collector.Environment().Ready() == nil })
 			}
 		})
+	}
+}
+
+// TestC020_CallerAsksAgain loses the answer to the commit of the caller's own
+// command, thirty times. Whoever sends the very same again learns the truth, and
+// the bill is charged once.
+func TestC020_CallerAsksAgain(t *testing.T) {
+	const runs = 30
+	r := newRig(t)
+	r.start(options{})
+	proxy := pgtest.NewProxy(t, pgtest.DSN(t))
+	pool, err := pgxpool.New(t.Context(), proxy.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	caller := r.start(options{pool: pool, noCollector: true, noProcessors: true})
+	ids := customers(runs)
+	for _, id := range ids {
+		caller.register("pm_card_visa", id)
+		lost := proxy.DropServerToClientOnCommit("INSERT INTO events")
+		request := commands.Of(commands.NewChargeBilling(id, november, usd(5000)))
+		receipt, err := caller.send(request)
+		<-lost
+		if err != nil && !eventstore.Transient(err) {
+			t.Fatalf("%s: %v", id, err)
+		}
+		for again := 0; err != nil && again < 10; again++ {
+			receipt, err = caller.send(request)
+		}
+		if err != nil || receipt.Key != domain.ChargeKey(id, november, 1) {
+			t.Fatalf("%s, asked again: %+v, %v", id, receipt, err)
+		}
+	}
+	r.once(november, ids...)
+	if n := r.count(`SELECT count(*) FROM events WHERE event_type = 'charge.requested.v1'`); n != runs {
+		t.Errorf("%d charges were requested, want %d", n, runs)
 	}
 }

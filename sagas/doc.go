@@ -43,6 +43,8 @@
 //	the log lost what Stripe has               a look is due                    what succeeded is adopted before anything is created
 //	COMMIT's answer lost                       it is there, or it is not        read again by its key, or by the row
 //	the database goes back in time             the newest fact seen is missing  paused; a look anew; what Stripe has becomes facts; adopted
+//	a standby that was behind is promoted      the timeline is another one      the same
+//	the data at Stripe are deleted             the look's place is gone         the look goes on by time
 //	declined, and executed a day later         declined, read_again_at          read again after 24 hours; the success is recorded
 //
 // The tests are in crash_test.go, resolve_test.go (one for each arm that

@@ -2,6 +2,7 @@ package sagas
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/billonce/billonce/domain"
@@ -35,9 +36,14 @@ type Gateway interface {
 	// Charge reads one charge by its id; there says whether Stripe has it. With an
 	// error nothing is known.
 	Charge(ctx context.Context, id string) (f Found, there bool, err error)
-	// List reads one page of what Stripe holds, newest first.
+	// List reads one page of what Stripe holds, newest first. The error is
+	// [ErrPlaceGone] if Stripe does not know the object that the page begins at.
 	List(ctx context.Context, l Listing) (Page, error)
 }
+
+// ErrPlaceGone says that an object which marked a place in a list is not there
+// any more, as when the data of a test account were deleted.
+var ErrPlaceGone = errors.New("the object at which the page begins is unknown to Stripe")
 
 // Order is everything a call needs to know about one attempt of a bill, as
 // frozen in the pre-flight row.

@@ -186,6 +186,14 @@ func (l *Look) progress(ctx context.Context, resource string) (p progress, err e
 	return p, err
 }
 
+// since is from when on a list is read that was read as far as at.
+func (l *Look) since(at progress) time.Time {
+	if at.through != nil {
+		return at.through.Add(-lookOverlap)
+	}
+	return l.c.config.LookSince
+}
+
 // sweep reads a list from its newest object down to where the last sweep
 // stood, less an hour, and takes over what it finds. What is newer than the
 // sweep's first page is left to the next read by cursor.
@@ -194,11 +202,7 @@ func (l *Look) sweep(ctx context.Context, resource string) (seen int, err error)
 	if err != nil {
 		return 0, fmt.Errorf("read its progress: %w", err)
 	}
-	since := l.c.config.LookSince
-	if at.through != nil {
-		since = at.through.Add(-lookOverlap)
-	}
-	listing := Listing{Resource: resource, Since: since, PageSize: lookPage}
+	listing := Listing{Resource: resource, Since: l.since(at), PageSize: lookPage}
 	var newest progress
 	var open []marked
 	for {
@@ -206,7 +210,7 @@ func (l *Look) sweep(ctx context.Context, resource string) (seen int, err error)
 		if err != nil {
 			return seen, err
 		}
-		news, err := l.news(ctx, page.Found)
+		news, err := l.news(ctx, page.Found, false)
 		if err != nil {
 			return seen, err
 		}
@@ -264,9 +268,16 @@ func (l *Look) goOn(ctx context.Context, resource string) error {
 			return fmt.Errorf("read its progress: %w", err)
 		}
 		if at.cursor == "" {
-			return l.goOnFromNothing(ctx, resource, at)
+			return l.goOnWithoutCursor(ctx, resource, at)
 		}
 		page, err := l.page(ctx, Listing{Resource: resource, Before: at.cursor, PageSize: lookPage})
+		if errors.Is(err, ErrPlaceGone) {
+			l.c.log.Error("STRIPE HAS LOST WHAT IT HAD: the newest object that was seen is not there any more; the look goes on by time", "resource", resource, "cursor", at.cursor)
+			if _, err := l.commit(ctx, resource, at, progress{through: at.through}); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -286,9 +297,10 @@ func (l *Look) goOn(ctx context.Context, resource string) error {
 	}
 }
 
-// goOnFromNothing reads a list that was empty when it was swept.
-func (l *Look) goOnFromNothing(ctx context.Context, resource string, at progress) error {
-	listing := Listing{Resource: resource, Since: l.c.config.LookSince, PageSize: lookPage}
+// goOnWithoutCursor reads a list that was empty when it was swept, or has lost
+// what the cursor stood at.
+func (l *Look) goOnWithoutCursor(ctx context.Context, resource string, at progress) error {
+	listing := Listing{Resource: resource, Since: l.since(at), PageSize: lookPage}
 	var newest progress
 	for {
 		page, err := l.page(ctx, listing)
@@ -314,11 +326,8 @@ func (l *Look) goOnFromNothing(ctx context.Context, resource string, at progress
 }
 
 func (l *Look) takeOngoing(ctx context.Context, page []Found) error {
-	news, err := l.news(ctx, page)
+	news, err := l.news(ctx, page, true)
 	if err != nil || len(news) == 0 {
-		return err
-	}
-	if news, err = l.unclaimed(ctx, news); err != nil || len(news) == 0 {
 		return err
 	}
 	orphans, err := l.take(ctx, news)

@@ -22,8 +22,10 @@ type marked struct {
 // still may.
 func (m marked) open() bool { return !m.Succeeded && m.Status != "canceled" }
 
-// news is what of a page is ours and unknown to the log.
-func (l *Look) news(ctx context.Context, page []Found) ([]marked, error) {
+// news is what of a page is ours and unknown to the log. While the collector
+// works, the newest objects are those of bills that its workers hold: these are
+// left to them, before their customers' facts are read.
+func (l *Look) news(ctx context.Context, page []Found, ongoing bool) ([]marked, error) {
 	var found []marked
 	for _, f := range page {
 		customer, err1 := domain.ParseCustomerID(f.CustomerID)
@@ -35,7 +37,7 @@ func (l *Look) news(ctx context.Context, page []Found) ([]marked, error) {
 			found = append(found, m)
 		}
 	}
-	found, err := l.unrecorded(ctx, found)
+	found, err := l.unrecorded(ctx, found, ongoing)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -72,7 +74,8 @@ func (m marked) tells() bool {
 // unrecorded leaves out what the pre-flight rows show as known: nearly
 // everything, and at a fraction of what reading the facts of all these
 // customers costs. What a row says, the log said in the same transaction.
-func (l *Look) unrecorded(ctx context.Context, found []marked) ([]marked, error) {
+// Ongoing leaves out bills that a worker holds at this moment, too.
+func (l *Look) unrecorded(ctx context.Context, found []marked, ongoing bool) ([]marked, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -81,16 +84,20 @@ func (l *Look) unrecorded(ctx context.Context, found []marked) ([]marked, error)
 		customers[i], periods[i] = string(m.bill.customer), m.bill.period.String()
 	}
 	rows, err := l.c.pool.Query(ctx, `
-		SELECT customer_id, billing_period, coalesce(intent_id, ''), CASE WHEN state = 'succeeded' THEN coalesce(outcome->>'charge_id', '') ELSE '' END
+		SELECT customer_id, billing_period, coalesce(intent_id, ''), CASE WHEN state = 'succeeded' THEN coalesce(outcome->>'charge_id', '') ELSE '' END,
+			coalesce(state = 'sending' AND lease_until > clock_timestamp(), false)
 		FROM billing_records WHERE (customer_id, billing_period) IN (SELECT * FROM unnest($1::text[], $2::text[]))`, customers, periods)
 	if err != nil {
 		return nil, fmt.Errorf("read the rows of what was found: %w", err)
 	}
-	type recorded struct{ intent, charge string }
+	type recorded struct {
+		intent, charge string
+		claimed        bool
+	}
 	known := make(map[[2]string]recorded, len(found))
 	var customer, period string
 	var k recorded
-	if _, err := pgx.ForEachRow(rows, []any{&customer, &period, &k.intent, &k.charge}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&customer, &period, &k.intent, &k.charge, &k.claimed}, func() error {
 		known[[2]string{customer, period}] = k
 		return nil
 	}); err != nil {
@@ -99,7 +106,7 @@ func (l *Look) unrecorded(ctx context.Context, found []marked) ([]marked, error)
 	rest := found[:0]
 	for i, m := range found {
 		k := known[[2]string{customers[i], periods[i]}]
-		if m.Succeeded && m.ChargeID != "" && m.ChargeID == k.charge || m.open() && m.IntentID == k.intent {
+		if m.Succeeded && m.ChargeID != "" && m.ChargeID == k.charge || m.open() && m.IntentID == k.intent || ongoing && k.claimed {
 			continue
 		}
 		rest = append(rest, m)
@@ -125,12 +132,6 @@ func (m marked) unknownTo(b domain.Bill) bool {
 // closed, and not as a duplicate.
 func (m marked) closed() bool {
 	return m.Status == "canceled" && m.CancellationReason == cancelClosing
-}
-
-// unclaimed leaves out bills that a worker holds at this moment.
-func (l *Look) unclaimed(ctx context.Context, news []marked) ([]marked, error) {
-	claimed, err := claimedOf(ctx, l.c.pool, news, func(m marked) bill { return m.bill })
-	return slices.DeleteFunc(news, func(m marked) bool { return claimed[m.bill] }), err
 }
 
 // take records what was found: successes as paid, open intents as the bills'
@@ -176,8 +177,7 @@ func (l *Look) takeIn(ctx context.Context, tx pgx.Tx, news []marked) (orphans []
 	// Oldest first: of several open intents of a bill the oldest is adopted.
 	// Successes come before them all.
 	for _, succeeded := range []bool{true, false} {
-		for i := len(news) - 1; i >= 0; i-- {
-			m := news[i]
+		for _, m := range slices.Backward(news) {
 			b, _ := unit.Customer(m.bill.customer).Bill(m.bill.period)
 			if m.Succeeded != succeeded || !m.unknownTo(b) {
 				continue

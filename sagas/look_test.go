@@ -196,3 +196,34 @@ func TestLookNeedsTheWholeList(t *testing.T) {
 		t.Errorf("the bill uses %s; Stripe had %s", got, intent)
 	}
 }
+
+// TestLookOutlivesItsCursor: the data of a test account are deleted, and with
+// them the object at which the look had stopped. A start still comes to the end
+// of its look, and sees what there is by then.
+func TestLookOutlivesItsCursor(t *testing.T) {
+	r := newRig(t)
+	s := r.start(options{})
+	s.owe("before")
+	r.once(november, "before")
+	s.stop()
+	s = r.start(options{})
+	r.eventually("the look has its places", func() bool { return r.count(`SELECT count(*) FROM looks WHERE cursor <> ''`) == 2 })
+	s.stop()
+	if err := r.stripe.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	s = r.start(options{})
+	s.owe("emptied")
+	r.once(november, "emptied")
+	s.stop()
+	if err := r.stripe.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	intent := r.plantIntent("later", "k1")
+	s = r.start(options{})
+	s.owe("later")
+	r.once(november, "later")
+	if got := r.intentOf("later"); got != intent {
+		t.Errorf("the bill uses %s; Stripe had %s", got, intent)
+	}
+}

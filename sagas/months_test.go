@@ -1,6 +1,7 @@
 package sagas_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -106,7 +107,7 @@ func TestThreeReplicas(t *testing.T) {
 func TestC006_LostTokens(t *testing.T) {
 	r := newRig(t)
 	s := r.start(options{})
-	ids := customers(10)
+	ids := customers(100)
 	s.register("pm_card_visa", ids...)
 	p := november
 	for range 3 {
@@ -124,18 +125,7 @@ func TestC006_LostTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := r.start(options{}), r.start(options{})
-	r.eventually("the processors have caught up again", func() bool {
-		status, err := first.runtime.Status(t.Context())
-		if err != nil || len(status) == 0 {
-			return false
-		}
-		for _, s := range status {
-			if !s.CaughtUp {
-				return false
-			}
-		}
-		return true
-	})
+	r.eventually("the processors have caught up again", first.caughtUp)
 	if now := r.posts(); now != posts {
 		t.Errorf("%d POSTs for bills of the past", now-posts)
 	}
@@ -146,9 +136,23 @@ func TestC006_LostTokens(t *testing.T) {
 		second.charge(id, p)
 	}
 	r.once(p, ids[:5]...)
-	if n := len(r.stripe.Ledger()); n != 35 {
-		t.Errorf("%d charges, want 35", n)
+	if n := len(r.stripe.Ledger()); n != 305 {
+		t.Errorf("%d charges, want 305", n)
 	}
+}
+
+// caughtUp reports whether every processor is at the end of the log.
+func (s *service) caughtUp() bool {
+	status, err := s.runtime.Status(context.WithoutCancel(s.t.Context()))
+	if err != nil || len(status) == 0 {
+		return false
+	}
+	for _, p := range status {
+		if !p.CaughtUp {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *rig) posts() (n int) {
@@ -188,30 +192,40 @@ func TestDueWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestC042_AmountIsFrozen changes the price while an answer is lost: the retry
-// carries the amount it began with, and the next period has the new one.
+// TestC042_AmountIsFrozen changes the price while an answer is lost, of a confirm
+// that was executed and of one that was not: what follows carries the amount and
+// the key that it began with, and the next period has the new price.
 func TestC042_AmountIsFrozen(t *testing.T) {
-	r := newRig(t)
-	if _, err := r.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.DropBeforeCommit}); err != nil {
-		t.Fatal(err)
-	}
-	wrap, frozen, thaw := freezeOnce(t, "before", "find")
-	s := r.start(options{gateway: wrap, lease: time.Minute})
-	s.register("pm_card_visa", "acme")
-	s.must(activate("acme"))
-	<-frozen
-	s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 6000, "usd", domain.Period{}, "op-1")))
-	thaw()
-	r.once(november, "acme")
-	if n := r.stripe.Counters().Mismatches; n != 0 {
-		t.Errorf("%d mismatches", n)
-	}
-	r.stripe.SetClock(time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC))
-	r.awaitState("acme", november.Next(), "succeeded")
-	for _, m := range r.stripe.Ledger() {
-		if m.Metadata["billing_period"] == "2026-12" && m.Amount != 6000 {
-			t.Errorf("December is charged %d", m.Amount)
-		}
+	for _, kind := range []sim.Kind{sim.CommitThenDrop, sim.DropBeforeCommit} {
+		t.Run(string(kind), func(t *testing.T) {
+			r := newRig(t)
+			r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: confirmPath}, Kind: kind})
+			wrap, frozen, thaw := freezeOnce(t, "before", "find")
+			s := r.start(options{gateway: wrap, lease: time.Minute})
+			s.register("pm_card_visa", "acme")
+			s.must(activate("acme"))
+			<-frozen
+			s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 6000, "usd", domain.Period{}, "op-1")))
+			thaw()
+			r.once(november, "acme")
+			if n := r.stripe.Counters().Mismatches; n != 0 {
+				t.Errorf("%d mismatches", n)
+			}
+			for _, key := range r.confirms() {
+				if key != string(domain.ChargeKey("acme", november, 1)) {
+					t.Errorf("a confirm under the key %s", key)
+				}
+			}
+			r.stripe.SetClock(time.Date(2026, 12, 2, 0, 0, 0, 0, time.UTC))
+			r.awaitState("acme", november.Next(), "succeeded")
+			amounts := map[string]int64{}
+			for _, m := range r.stripe.Ledger() {
+				amounts[m.Metadata["billing_period"]] += m.Amount
+			}
+			if amounts["2026-11"] != 5000 || amounts["2026-12"] != 6000 {
+				t.Errorf("charged by period: %v", amounts)
+			}
+		})
 	}
 }
 
@@ -255,21 +269,34 @@ func TestC039_LookAdopts(t *testing.T) {
 }
 
 // TestC063_RateLimitIsNotADecline answers a third of the POSTs with 429 of both
-// kinds: every bill is charged, none counts as declined.
+// kinds, with and without Retry-After: every bill is charged, each call under
+// its one key, and none counts as declined.
 func TestC063_RateLimitIsNotADecline(t *testing.T) {
 	r := newRig(t)
-	if _, err := r.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST"}, Seed: 7, Rate: 0.3, Kinds: []sim.Kind{sim.RateLimit429, sim.LockTimeout429}}); err != nil {
-		t.Fatal(err)
+	for seed, after := range []int{0, 1} {
+		r.fault(sim.Fault{Match: sim.Match{Method: "POST"}, Seed: uint64(seed + 7), Rate: 0.15, Kinds: []sim.Kind{sim.RateLimit429, sim.LockTimeout429}, RetryAfter: after})
 	}
 	s := r.start(options{})
-	ids := customers(60)
+	ids := customers(200)
 	s.owe(ids...)
-	r.within(2*time.Minute, "all are charged", func() bool {
+	r.within(3*time.Minute, "all are charged", func() bool {
 		return r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == len(ids)
 	})
 	r.once(november, ids...)
 	if n := r.count(`SELECT count(*) FROM events WHERE event_type IN ('charge.declined.v1', 'charge.rejected.v1')`); n != 0 {
 		t.Errorf("%d bills count as declined or rejected", n)
+	}
+	keys, refused := map[string]bool{}, 0
+	for _, q := range r.stripe.Requests() {
+		if q.Method == "POST" {
+			keys[q.Key] = true
+		}
+		if q.Status == 429 {
+			refused++
+		}
+	}
+	if len(keys) != 2*len(ids) || refused < len(ids)/4 { // a create and a confirm each
+		t.Errorf("%d keys for %d bills, %d calls refused", len(keys), len(ids), refused)
 	}
 }
 

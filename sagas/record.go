@@ -106,6 +106,7 @@ func stateOf(s domain.BillStatus) string {
 		return stateVoid
 	case domain.BillStarted:
 		return stateSending
+	case domain.BillFound, domain.BillDue, domain.BillRequested:
 	}
 	return stateReserved
 }

@@ -31,18 +31,6 @@ const (
 	workerClock    = "SAGAS_TEST_CLOCK"
 )
 
-// TestMain lets the test program be a refund worker that can be killed.
-func TestMain(m *testing.M) {
-	if os.Getenv(workerDatabase) != "" {
-		if err := refundWorker(); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(2)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
 // refundWorker gives money back until it is killed, armed by the environment.
 func refundWorker() error {
 	plan, err := crashpoint.Parse(os.Getenv(crashpoint.CrashVariable), "")

@@ -77,17 +77,22 @@ func (r *rig) facts(id domain.CustomerID, name string) int {
 }
 
 // TestC001_AnswerLostThreeTimes: Stripe takes the money and loses the answer,
-// or gives it after the caller has gone. Every request carries the one key, and
-// the bill counts as nothing but paid.
+// and those to the reads that follow, or gives it after the caller has gone.
+// Every request carries the one key, and the bill counts as nothing but paid.
 func TestC001_AnswerLostThreeTimes(t *testing.T) {
-	for name, f := range map[string]sim.Fault{
-		"three answers lost":       {Kind: sim.CommitThenDrop, Times: 3},
-		"answered after the limit": {Kind: sim.DelayBeforeCommit, Delay: 2 * testTimeout},
+	confirm, create, read := sim.Match{Method: "POST", Path: confirmPath}, sim.Match{Method: "POST", Path: "/v1/payment_intents"}, sim.Match{Method: "GET", Path: "/v1/payment_intents/*"}
+	for name, faults := range map[string][]sim.Fault{
+		"three answers lost":             {{Match: confirm, Kind: sim.CommitThenDrop, Times: 3}},
+		"of the create, too":             {{Match: create, Kind: sim.CommitThenDrop, Times: 3}, {Match: confirm, Kind: sim.CommitThenDrop, Times: 3}},
+		"and of the reads":               {{Match: confirm, Kind: sim.CommitThenDrop, Times: 3}, {Match: read, Kind: sim.CommitThenDrop, Times: 3}},
+		"answered after the limit":       {{Match: confirm, Kind: sim.DelayBeforeCommit, Delay: 2 * testTimeout}},
+		"taken, answered when it's late": {{Match: confirm, Kind: sim.DelayAfterCommit, Delay: 2 * testTimeout}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			f.Match = sim.Match{Method: "POST", Path: confirmPath}
-			r.fault(f)
+			for _, f := range faults {
+				r.fault(f)
+			}
 			s := r.start(options{})
 			s.owe("acme")
 			r.once(november, "acme")
@@ -99,25 +104,37 @@ func TestC001_AnswerLostThreeTimes(t *testing.T) {
 			if n := r.facts("acme", "charge.declined.v1") + r.facts("acme", "charge.rejected.v1"); n != 0 {
 				t.Errorf("%d facts say that it failed", n)
 			}
-			if n := r.stripe.Counters().Mismatches; n != 0 {
-				t.Errorf("%d mismatches", n)
+			if c := r.stripe.Counters(); c.Mismatches != 0 || c.Creates != 1 {
+				t.Errorf("%d mismatches, %d intents", c.Mismatches, c.Creates)
 			}
 		})
 	}
 }
 
-// TestC003_DeathBeforeTheCall: what is reserved and was never sent is not lost.
+// TestC003_DeathBeforeTheCall: what is reserved, or claimed, and was never sent
+// is not lost.
 func TestC003_DeathBeforeTheCall(t *testing.T) {
-	r := newRig(t)
-	wrap, frozen, _ := freezeOnce(t, "before", "create")
-	s := r.start(options{gateway: wrap})
-	s.owe("acme")
-	<-frozen // and never wakes up
-	if n := r.posts(); n != 0 {
-		t.Fatalf("%d POSTs", n)
-	}
-	r.start(options{})
-	r.once(november, "acme")
+	t.Run("reserved", func(t *testing.T) {
+		r := newRig(t)
+		s := r.start(options{noCollector: true})
+		s.owe("acme")
+		r.awaitState("acme", november, "reserved")
+		s.stop()
+		r.start(options{})
+		r.once(november, "acme")
+	})
+	t.Run("claimed", func(t *testing.T) {
+		r := newRig(t)
+		wrap, frozen, _ := freezeOnce(t, "before", "create")
+		s := r.start(options{gateway: wrap})
+		s.owe("acme")
+		<-frozen // and never wakes up
+		if n := r.posts(); n != 0 {
+			t.Fatalf("%d POSTs", n)
+		}
+		r.start(options{})
+		r.once(november, "acme")
+	})
 }
 
 // TestProcessing waits for a payment that Stripe is still processing, and
@@ -320,25 +337,40 @@ func TestNoClearsOnlyItsOwn(t *testing.T) {
 }
 
 // TestC064_KeyInUseMeansWait: the first request is still running when the
-// second meets it.
+// second meets it. That is no answer about the bill, and no reason for another
+// key.
 func TestC064_KeyInUseMeansWait(t *testing.T) {
-	r := newRig(t)
-	r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: confirmPath}, Kind: sim.DropBeforeCommit})
-	r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: confirmPath, Nth: 2}, Kind: sim.KeyInUse409, Times: 3})
-	s := r.start(options{})
-	s.owe("acme")
-	r.once(november, "acme")
-	keys := r.confirms()
-	if len(keys) < 4 {
-		t.Errorf("%d confirms: the fault did not strike", len(keys))
-	}
-	for _, key := range keys {
-		if key != keys[0] {
-			t.Errorf("confirms under %v", keys)
-		}
-	}
-	if n := r.facts("acme", "customer.billed.v1"); n != 1 {
-		t.Errorf("%d billed facts", n)
+	for name, faults := range map[string][]sim.Fault{
+		"the first comes to nothing": {{Kind: sim.DropBeforeCommit}, {Match: sim.Match{Nth: 2}, Kind: sim.KeyInUse409, Times: 3}},
+		"the first takes its time":   {{Kind: sim.DelayBeforeCommit, Delay: 3 * testTimeout}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for _, f := range faults {
+				f.Match.Method, f.Match.Path = "POST", confirmPath
+				r.fault(f)
+			}
+			s := r.start(options{})
+			s.owe("acme")
+			r.once(november, "acme")
+			keys, inUse := r.confirms(), 0
+			for _, key := range keys {
+				if key != string(domain.ChargeKey("acme", november, 1)) {
+					t.Errorf("confirms under %v", keys)
+				}
+			}
+			for _, q := range r.stripe.Requests() {
+				if q.Status == http.StatusConflict {
+					inUse++
+				}
+			}
+			if inUse == 0 || len(keys) < 2 {
+				t.Errorf("%d confirms, of which %d met their key in use", len(keys), inUse)
+			}
+			if n := r.facts("acme", "charge.declined.v1") + r.facts("acme", "charge.rejected.v1"); n != 0 {
+				t.Errorf("%d facts say that it failed", n)
+			}
+		})
 	}
 }
 

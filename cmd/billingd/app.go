@@ -46,6 +46,7 @@ type App struct {
 	listener  net.Listener
 
 	processors []tracking.Processor
+	writes     writes
 	connected  atomic.Pointer[func()] // called for every new connection to the database
 }
 
@@ -120,7 +121,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
 		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
-		Ready:       []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}},
+		Ready:       []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}, {Name: "writes", Run: a.writes.check}},
 		Webhooks:    hooks, Reconciler: a.reconcile,
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
@@ -178,6 +179,7 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 		return errors.New("DATABASE_URL cannot be read") // the parser's own words may quote the password
 	}
 	config.MaxConns = int32(a.settings.DBPool)
+	config.ConnConfig.Tracer = &a.writes
 	config.MaxConnIdleTime = 5 * time.Minute
 	// A new connection may lead to another database than the last one did: a
 	// restored one, which knows less than this process remembers.
@@ -186,6 +188,12 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 			(*forget)()
 		}
 		return nil
+	}
+	// A session that was opened while the database took no writes would take none
+	// for ever, though the database does again, or another server has its place.
+	config.AfterRelease = func(conn *pgx.Conn) bool {
+		said := conn.PgConn().ParameterStatus
+		return said("default_transaction_read_only") != "on" && said("in_hot_standby") != "on"
 	}
 	for name, value := range map[string]string{
 		"application_name":                    "billingd",

@@ -174,16 +174,17 @@ func TestIdenticalCommandsOnTwoReplicas(t *testing.T) {
 // TestC062_CallerHangsUp closes the connection while Stripe is slow; the charge is
 // recorded all the same, and asking again gives it.
 func TestC062_CallerHangsUp(t *testing.T) {
+	const crowd = 50
 	h := newHouse(t)
 	if _, err := h.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/payment_intents/*/confirm"}, Kind: sim.DelayAfterCommit, Delay: 500 * time.Millisecond, Times: -1}); err != nil {
 		t.Fatal(err)
 	}
 	r := h.start(nil)
-	for i := range 10 {
+	for i := range crowd {
 		r.register(fmt.Sprint("c", i))
 	}
 	var callers sync.WaitGroup
-	for i := range 10 {
+	for i := range crowd {
 		callers.Go(func() {
 			ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer hangUp()
@@ -191,7 +192,7 @@ func TestC062_CallerHangsUp(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	for i := range 10 {
+	for i := range crowd {
 		id := fmt.Sprint("c", i)
 		a, err := r.post(t.Context(), "/v1/commands/charge-billing?wait=30s", chargeBody(id))
 		if err != nil || a.Status != http.StatusOK {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -215,83 +216,6 @@ func TestC011_PausedWorkerOutlivesItsClaim(t *testing.T) {
 	}
 }
 
-// TestC053_NoCallWithoutARow takes from the database, in the middle of a run,
-// the ability to write: it becomes read-only, or its disk is full. No call to
-// Stripe begins as long as that lasts, the service says why it is not ready,
-// and afterwards every bill is charged once.
-func TestC053_NoCallWithoutARow(t *testing.T) {
-	const customers = 20
-	for name, c := range map[string]struct {
-		reason    string
-		off, back []string
-	}{
-		"read-only": {"the database takes no writes",
-			[]string{`ALTER DATABASE %[1]q SET default_transaction_read_only = on`}, []string{`ALTER DATABASE %[1]q RESET default_transaction_read_only`}},
-		"disk full": {"", []string{
-			`CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$`,
-			`CREATE TRIGGER full_records BEFORE INSERT OR UPDATE ON billing_records FOR EACH STATEMENT EXECUTE FUNCTION disk_is_full()`,
-			`CREATE TRIGGER full_events BEFORE INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION disk_is_full()`,
-		}, []string{`DROP FUNCTION disk_is_full CASCADE`}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
-			r := h.start(nil)
-			for i := range customers {
-				r.register(fmt.Sprint("c", i))
-			}
-			for i := range customers {
-				r.begin(fmt.Sprint("c", i))
-			}
-			await(t, "the run is under way", func() bool { return h.stripe.Counters().Confirms > 2 })
-			admin, database := h.admin()
-			conn := admin
-			change := func(statements []string) {
-				if name == "read-only" {
-					h.sql(conn, fmt.Sprintf(statements[0], database),
-						fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '%s' AND application_name = 'billingd'`, database))
-					return
-				}
-				h.inside(statements...)
-			}
-			change(c.off)
-			if c.reason != "" {
-				var text string
-				awaitFor(t, time.Minute, "not ready", func() bool {
-					var status int
-					status, text = r.ask(http.MethodGet, "/readyz", "")
-					return status == http.StatusServiceUnavailable && strings.Contains(text, c.reason)
-				}, func() string { return text })
-			}
-			// What was in flight ends, as far as the stand-in is concerned.
-			await(t, "no call is under way", func() bool {
-				before := h.posts()
-				time.Sleep(300 * time.Millisecond)
-				return h.posts() == before
-			})
-			posts := h.posts()
-			time.Sleep(time.Second) // ten polls
-			if now := h.posts(); now != posts {
-				t.Errorf("%d POSTs began while nothing could be written", now-posts)
-			}
-			change(c.back)
-			for i := range customers {
-				r.paid(fmt.Sprint("c", i))
-			}
-		})
-	}
-}
-
-// inside runs statements in the database of the test.
-func (h *house) inside(statements ...string) {
-	h.t.Helper()
-	pool := pgtest.Pool(h.t)
-	for _, statement := range statements {
-		if _, err := pool.Exec(h.t.Context(), statement); err != nil {
-			h.t.Fatalf("%s: %v", statement, err)
-		}
-	}
-}
-
 // TestC109_PoolSmallerThanTheCrowd gives the service two connections and fifty
 // callers at once: nobody waits for a second connection while holding one, and
 // none is held while Stripe works.
@@ -336,9 +260,10 @@ func TestC109_PoolSmallerThanTheCrowd(t *testing.T) {
 	}
 }
 
-// TestC111_NetworkCut cuts and holds up the links of two services to the
-// database in the middle of a batch: both recover by themselves, and every bill
-// is charged once.
+// TestC111_NetworkCut cuts, holds up and loses parts of the links of two services
+// to the database in the middle of a batch: of one, of the other, of both. They
+// recover by themselves, every bill is charged once, and no processor's token is
+// ahead of what it has done.
 func TestC111_NetworkCut(t *testing.T) {
 	h := newHouse(t)
 	links := []*pgtest.Proxy{pgtest.NewProxy(t, h.dsn), pgtest.NewProxy(t, h.dsn)}
@@ -346,33 +271,60 @@ func TestC111_NetworkCut(t *testing.T) {
 	for _, link := range links {
 		replicas = append(replicas, h.start(func(s *config.Config) { s.DatabaseURL = config.NewSecret(link.DSN()) }))
 	}
-	const customers = 30
+	const customers = 50
 	for i := range customers {
 		replicas[0].register(fmt.Sprint("c", i))
 	}
-	for i := range customers {
-		replicas[i%2].begin(fmt.Sprint("c", i))
-	}
-	for cut := range 4 {
-		before := h.stripe.Counters().Confirms
-		links[cut%2].CutAll()
-		if cut == 2 { // both at once, for a while
-			links[0].Pause()
-			links[1].Pause()
-			time.Sleep(500 * time.Millisecond)
-			links[0].Resume()
-			links[1].Resume()
+	away := func(links ...*pgtest.Proxy) {
+		for _, link := range links {
+			link.CutAll()
+			link.Pause()
 		}
-		await(t, "the batch goes on", func() bool {
-			n := h.stripe.Counters().Confirms
-			return n > before || n >= customers
-		})
+		time.Sleep(2 * time.Second) // longer than a claim's calls take
+		for _, link := range links {
+			link.Resume()
+		}
+	}
+	random := rand.New(rand.NewPCG(111, 1))
+	for part, trouble := range []func(){
+		func() { away(links[0]) },
+		func() { away(links[1]) },
+		func() { away(links...) },
+		func() { // three packets of ten come late, or never
+			for range 40 {
+				for _, link := range links {
+					if random.IntN(10) < 3 {
+						link.Pause()
+					}
+					if random.IntN(40) == 0 {
+						link.CutAll()
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+				links[0].Resume()
+				links[1].Resume()
+			}
+		},
+		func() {},
+	} {
+		for i := range customers {
+			if i%5 == part { // whoever is told to come again comes again
+				await(t, "the command is taken", func() bool {
+					a, err := replicas[i%2].post(t.Context(), "/v1/commands/charge-billing", chargeBody(fmt.Sprint("c", i)))
+					return err == nil && a.Status < 300
+				})
+			}
+		}
+		trouble()
 	}
 	for i := range customers {
 		replicas[i%2].paid(fmt.Sprint("c", i))
 	}
 	if n := h.count(`SELECT count(*) FROM dead_letters`); n != 0 {
 		t.Errorf("%d dead letters", n)
+	}
+	if rows, requested := h.count(`SELECT count(*) FROM billing_records`), h.count(`SELECT count(*) FROM events WHERE event_type = 'charge.requested.v1'`); rows != customers || requested != customers {
+		t.Errorf("%d rows for %d requested charges, want %d", rows, requested, customers)
 	}
 }
 

@@ -1,6 +1,7 @@
 package stripegateway
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/sagas"
 )
 
 // BenchmarkTake measures a confirm against a server that answers at once, in
@@ -96,4 +98,26 @@ func (s instant) RoundTrip(r *http.Request) (*http.Response, error) {
 		StatusCode: http.StatusOK, Header: http.Header{"Request-Id": {"req_1"}},
 		Body: io.NopCloser(strings.NewReader(string(s))), Request: r,
 	}, nil
+}
+
+// BenchmarkListAlone reads a page of a hundred charges, of the size that Stripe
+// gives them, without the network.
+func BenchmarkListAlone(b *testing.B) {
+	charges := make([]object, 100)
+	for i := range charges {
+		charges[i] = aCharge().with("payment_method_details", object{"card": object{"unread": strings.Repeat(`"text" {} `, 60)}},
+			"billing_details", object{"address": object{"city": nil, "country": nil, "line1": nil, "line2": nil, "postal_code": nil, "state": nil}, "email": nil})
+		for n := range 40 {
+			charges[i][fmt.Sprint("unread_member_", n)] = []any{nil, false, 0, "some text"}[n%4]
+		}
+	}
+	text := page(false, charges...)
+	g := instantGateway(b, text)
+	b.SetBytes(int64(len(text)))
+	reportCPU(b)
+	for b.Loop() {
+		if p, err := g.List(b.Context(), sagas.Listing{Resource: "charges", PageSize: 100}); err != nil || len(p.Found) != 100 {
+			b.Fatal(p, err)
+		}
+	}
 }

@@ -88,30 +88,33 @@ func (c Config) withDefaults() (Config, *url.URL, error) {
 
 	base, faults := baseURL(c.BaseURL)
 	if c.API != PaymentIntents && c.API != Charges {
-		faults = append(faults, errors.New("API: must be payment_intents or charges"))
+		faults = append(faults, wrong("API", "must be payment_intents or charges"))
 	}
 	switch {
 	case c.Key == "":
-		faults = append(faults, errors.New("Key: is required"))
+		faults = append(faults, wrong("Key", "is required"))
 	case !isHeaderToken(c.Key):
-		faults = append(faults, errors.New("Key: must be printable ASCII without spaces, at most 255 characters"))
+		faults = append(faults, wrong("Key", "must be printable ASCII without spaces, at most 255 characters"))
 	case liveKey.MatchString(c.Key) && base != nil && base.Scheme == "http" && !isLoopback(base.Hostname()):
-		faults = append(faults, errors.New("Key: a live Stripe key must not travel over http"))
+		faults = append(faults, wrong("Key", "a live Stripe key must not travel over http"))
 	}
 	if c.Timeout < time.Millisecond {
-		faults = append(faults, fmt.Errorf("Timeout: %s is too short", c.Timeout))
+		faults = append(faults, wrong("Timeout", fmt.Sprint(c.Timeout)+" is too short"))
 	}
 	if c.Log == nil {
-		faults = append(faults, errors.New("Log: is required"))
+		faults = append(faults, wrong("Log", "is required"))
 	}
 	if c.MaxConns < 0 {
-		faults = append(faults, fmt.Errorf("MaxConns: %d is negative", c.MaxConns))
+		faults = append(faults, wrong("MaxConns", fmt.Sprint(c.MaxConns)+" is negative"))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return c, nil, fmt.Errorf("configure stripe gateway: %w", err)
 	}
 	return c, base, nil
 }
+
+// wrong says what is wrong with a field.
+func wrong(field, what string) error { return errors.New(field + ": " + what) }
 
 var liveKey = regexp.MustCompile(`^[sr]k_live_`)
 
@@ -128,21 +131,21 @@ func isHeaderToken(s string) bool {
 // quote it: it may hold credentials.
 func baseURL(raw string) (*url.URL, []error) {
 	if raw == "" {
-		return nil, []error{errors.New("BaseURL: is required")}
+		return nil, []error{wrong("BaseURL", "is required")}
 	}
 	base, err := url.Parse(raw)
 	if err != nil || base.Hostname() == "" || (base.Scheme != "https" && base.Scheme != "http") {
-		return nil, []error{errors.New("BaseURL: must be an absolute http or https URL")}
+		return nil, []error{wrong("BaseURL", "must be an absolute http or https URL")}
 	}
 	var faults []error
 	if base.User != nil || base.RawQuery != "" || base.ForceQuery || base.Fragment != "" {
-		faults = append(faults, errors.New("BaseURL: must have no user, query or fragment"))
+		faults = append(faults, wrong("BaseURL", "must have no user, query or fragment"))
 	}
 	if base.Scheme == "http" && !isPrivate(base.Hostname()) {
-		faults = append(faults, errors.New("BaseURL: must be https unless the host is loopback or private"))
+		faults = append(faults, wrong("BaseURL", "must be https unless the host is loopback or private"))
 	}
 	if base.EscapedPath() != base.Path || strings.Contains(base.Path, "//") {
-		faults = append(faults, errors.New("BaseURL: its path must be plain"))
+		faults = append(faults, wrong("BaseURL", "its path must be plain"))
 	}
 	base.Path = strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")
 	base.Host = strings.TrimSuffix(strings.ToLower(base.Host), ":")

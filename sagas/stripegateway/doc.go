@@ -51,7 +51,8 @@
 //     a log, only statuses, codes and ids that look like ones.
 //   - intent.go is what is read of Stripe's objects, and what makes an intent
 //     ours: id, amount, currency, customer, and for a new one the metadata.
-//   - wire.go is the last check before the network.
+//   - wire.go is the last check before the network; sieve.go leaves out of a
+//     page what nobody reads, before stripe-go goes over it.
 //   - gateway.go and list.go make the calls; charges.go and charge_outcome.go
 //     are the road of legacy Charges.
 //   - refund.go, news.go and signature.go are what is not a charge: money that

@@ -1,6 +1,7 @@
 package stripegateway
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -36,7 +37,7 @@ func New(c Config) (*Gateway, error) {
 		return nil, err
 	}
 	client := &http.Client{
-		Transport: &wire{next: newTransport(c.Timeout, c.MaxConns), base: base, auth: "Bearer " + c.Key},
+		Transport: &wire{next: newTransport(c.Timeout, c.MaxConns), base: base, auth: "Bearer " + c.Key, spare: make(chan *bytes.Buffer, 1)},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},

@@ -69,9 +69,11 @@ func (c *charge) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, &c.ID)
 	}
-	type whole charge
-	return json.Unmarshal(data, (*whole)(c))
+	return json.Unmarshal(data, (*chargeMembers)(c))
 }
+
+// chargeMembers is a charge that is not a bare id.
+type chargeMembers charge
 
 // ref is an object's id, whether the object is expanded or not; null is empty.
 type ref string

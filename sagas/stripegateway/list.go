@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/stripe/stripe-go/v76"
@@ -60,7 +61,7 @@ func (g *Gateway) List(ctx context.Context, l sagas.Listing) (sagas.Page, error)
 	case "payment_intents":
 		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.PaymentIntentListParams{ListParams: common, CreatedRange: since}, foundIntent)
 	case "charges":
-		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.ChargeListParams{ListParams: common, CreatedRange: since}, foundCharge)
+		page.Found, page.More, _, err = readPage(ctx, g, c, &stripe.ChargeListParams{ListParams: common, CreatedRange: since}, func(c *chargeMembers) (sagas.Found, bool) { return foundCharge((*charge)(c)) })
 	default:
 		err = fmt.Errorf("list %s: %w", plain(l.Resource), errListing)
 	}
@@ -79,11 +80,16 @@ type pageAnswer[T any] struct {
 // that it is none. The answer is returned for what it says about a failure.
 func readPage[T, F any](ctx context.Context, g *Gateway, c *call, p stripe.ParamsContainer, see func(*T) (F, bool)) (found []F, more bool, a answer, err error) {
 	var list pageAnswer[T]
+	c.keep = membersOf(reflect.TypeOf(list))
 	a = g.send(ctx, c, p, &list)
 	found, fault := pageOf(&list, a, see)
 	if fault != "" {
 		g.logCall(ctx, "list", "", "", a, fault)
-		return nil, false, a, fmt.Errorf("list %s: %s (%s)", c.path, fault, a.evidence(nil))
+		err := fmt.Errorf("list %s: %s (%s)", c.path, fault, a.evidence(nil))
+		if a.fault == noFault && a.code == "resource_missing" && (a.param == "ending_before" || a.param == "starting_after") {
+			err = fmt.Errorf("%w: %w", sagas.ErrPlaceGone, err)
+		}
+		return nil, false, a, err
 	}
 	g.logCall(ctx, "list", "", "", a, "read")
 	return found, *list.More, a, nil

@@ -37,6 +37,7 @@ type call struct {
 	path     string     // below the base URL
 	key      domain.Key // of a POST; a GET has none
 	maxBytes int64
+	keep     members // what is read of a success; nil: all of it
 
 	begun      bool // the request came as far as the wire
 	violation  string
@@ -62,6 +63,8 @@ type wire struct {
 	next http.RoundTripper
 	base *url.URL
 	auth string // the Authorization header
+
+	spare chan *bytes.Buffer // one, of the size of a page, so that a look need not make one each time
 }
 
 func newTransport(timeout time.Duration, conns int) *http.Transport {
@@ -127,6 +130,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.retryAfter = min(n, 3600)
 	}
 	answer.Body = &boundedBody{ReadCloser: answer.Body, call: c, left: c.maxBytes}
+	if c.keep != nil && c.status == http.StatusOK {
+		answer.Body, answer.ContentLength = &siftedBody{ReadCloser: answer.Body, keep: c.keep, spare: w.spare}, -1
+	}
 	return answer, nil
 }
 
