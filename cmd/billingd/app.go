@@ -68,11 +68,15 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	if err != nil {
 		return nil, err
 	}
-	if err := migrations.Up(ctx, dsn); err != nil {
-		return nil, err
-	}
 	if err := a.openPool(ctx, dsn); err != nil {
 		return nil, err
+	}
+	// Whether there is anything to migrate is asked first: a start that finds
+	// its schema needs no lock and no connections besides.
+	if applied, err := migrations.Applied(ctx, a.pool); err != nil || !applied {
+		if err := migrations.Up(ctx, dsn); err != nil {
+			return nil, err
+		}
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -70,10 +70,12 @@ func (r *run) clear() {
 		p.end()
 	}
 	r.asking.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
 	r.disconnect()
-	_ = r.h.drop(ctx, r.database) // the server goes with everything in it
+	r.h.dropping.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		_ = r.h.drop(ctx, r.database) // the server goes with everything in it
+	})
 }
 
 func (r *run) month(ctx context.Context, broken map[string]string, forgetful bool) (e evidence, err error) {

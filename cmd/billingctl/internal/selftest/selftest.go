@@ -96,6 +96,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	result, err := h.series(ctx, o)
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
+	if h.admin != nil {
+		h.dropping.Wait()
+		h.admin.Close()
+	}
 	if h.server != nil {
 		err = errors.Join(err, h.server.Stop(ending))
 	}
