@@ -59,11 +59,11 @@ const dueEvery = 500 * time.Millisecond
 // commands, sagas, projections, API. Nothing runs yet. Close undoes it.
 func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App, err error) {
 	a = &App{settings: settings, log: log}
-	defer func() {
+	defer func(opened *App) { // by then a failed return has made a nil
 		if err != nil {
-			a.Close()
+			opened.Close()
 		}
-	}()
+	}(a)
 	dsn, err := a.openDatabase(ctx)
 	if err != nil {
 		return nil, err

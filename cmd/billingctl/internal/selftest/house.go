@@ -185,6 +185,7 @@ type replica struct {
 	dsn    string
 	broken map[string]string // settings that take a rule out
 
+	charges bool // it takes money by legacy Charges
 	lives   []life
 	life    int
 	child   *parts.Child
@@ -226,6 +227,9 @@ func (r *replica) start(_ context.Context, crash string) (err error) {
 	}
 	for name, value := range r.broken {
 		settings[name] = value
+	}
+	if r.charges {
+		settings["STRIPE_API"] = "charges"
 	}
 	if crash != "" {
 		settings["BILLING_CRASH"] = crash

@@ -102,7 +102,7 @@ func (r *run) month(ctx context.Context, broken map[string]string, forgetful boo
 			continue
 		}
 		p := r.h.replica(fmt.Sprintf("run-%d-%c", r.s.seed, 'a'+i), r.stand, r.h.server.DSN(r.database), broken)
-		p.lives = lives
+		p.lives, p.charges = lives, r.s.charges
 		r.replicas = append(r.replicas, p)
 		if !lives[0].held {
 			if err := p.start(ctx, lives[0].crash); err != nil {
@@ -117,6 +117,11 @@ func (r *run) month(ctx context.Context, broken map[string]string, forgetful boo
 		if err := r.take(ctx, st); err != nil {
 			return e, fmt.Errorf("%s: %w", st.do, err)
 		}
+	}
+	// Not before the month is decided: on a busy machine the faults would be gone
+	// before anybody has met them.
+	if err := r.waitFor(ctx, decided); err != nil {
+		return e, fmt.Errorf("the month: %w", err)
 	}
 	return r.settle(ctx)
 }

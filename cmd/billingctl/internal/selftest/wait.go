@@ -99,6 +99,9 @@ func (r *run) revive(ctx context.Context) error {
 func (r *run) toRest(ctx context.Context) (open string, err error) {
 	watch, still := parts.NewStopwatch(), parts.NewStopwatch()
 	jumps := []time.Duration{16 * time.Minute, 25 * time.Hour, 25 * time.Hour, 48 * time.Hour, 16 * time.Minute}
+	if r.s.charges {
+		jumps = jumps[:1]
+	}
 	for last := ""; ; {
 		rows, err := r.rows(ctx)
 		if err != nil {
