@@ -52,7 +52,7 @@ type run struct {
 // could not be carried through, which says nothing about the service.
 func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken map[string]string, o Options) (verdict, tally, error) {
 	r := &run{h: h, s: s, stand: stand, database: fmt.Sprintf("run_%d", s.seed)}
-	defer r.clear()
+	defer func() { r.clear(ctx) }()
 	e, err := r.month(ctx, broken, o.IgnoreKeys)
 	if err != nil {
 		return verdict{}, r.tally, err
@@ -64,13 +64,17 @@ func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken 
 	return v, r.tally, nil
 }
 
-// clear ends and removes what the run had.
-func (r *run) clear() {
+// clear ends and removes what the run had. The database of a series that was
+// interrupted goes with its server.
+func (r *run) clear(ctx context.Context) {
 	for _, p := range r.replicas {
 		p.end()
 	}
 	r.asking.Wait()
 	r.disconnect()
+	if ctx.Err() != nil {
+		return
+	}
 	r.h.dropping.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
@@ -80,8 +82,12 @@ type outcome struct {
 
 // Run runs a series. The result says what was found; an error, that a run could
 // not be carried through. When Run returns everything is stopped and removed,
-// but for the logs of what was wrong.
+// but for the logs of what was wrong; an impatient user who interrupts it again
+// does not end it before that.
 func Run(ctx context.Context, o Options) (Result, error) {
+	impatience := make(chan os.Signal, 1)
+	signal.Notify(impatience, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(impatience)
 	for _, name := range []string{"billingd", "stripesim"} {
 		path := filepath.Join(o.BinDir, name)
 		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {

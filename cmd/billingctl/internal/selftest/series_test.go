@@ -13,14 +13,15 @@ import (
 	"github.com/billonce/billonce/cmd/billingctl/internal/selftest"
 )
 
-// programs builds billingd and stripesim, once.
+// programs builds the programs, once, without -race: what is tested here is how
+// they meet.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "billonce selftest ")
 	if err != nil {
 		return "", err
 	}
 	built = dir
-	build := exec.Command("go", "build", "-o", dir, "./cmd/billingd", "./cmd/stripesim")
+	build := exec.Command("go", "build", "-o", dir, "./cmd/billingctl", "./cmd/billingd", "./cmd/stripesim")
 	build.Dir = filepath.Join("..", "..", "..", "..")
 	if said, err := build.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("build the programs: %w: %s", err, said)
