@@ -31,6 +31,8 @@ const (
 type tally struct {
 	Kills, Freezes, Jumps, Restores int
 	Charges, Requests               int
+	Orphans                         int           // bills that were in the hands of a service that was killed
+	Slowest                         time.Duration // that one of them waited for another service to take it up
 }
 
 // run is one run on its way.
@@ -44,6 +46,8 @@ type run struct {
 	asking   sync.WaitGroup
 	tally    tally
 	leaps    []leap
+	orphans  []orphan
+	lookAt   time.Time // at them again
 	settling bool      // nobody stays frozen any more
 	adoptAt  time.Time // when to ask next; zero: there was no restore
 }
@@ -220,6 +224,7 @@ func (r *run) thaw() {
 // again and again for the database to be adopted.
 func (r *run) restore(ctx context.Context) error {
 	r.tally.Restores++
+	r.orphans = nil
 	var identity string
 	err := r.onDatabase(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT row_to_json(e)::text FROM environment e`).Scan(&identity)

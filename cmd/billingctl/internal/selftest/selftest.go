@@ -58,6 +58,12 @@ func (o Options) Check() error {
 // Result counts what was found in a series.
 type Result struct {
 	Runs, Doubled, Lost, Wrong int
+
+	// Recovered bills were in the hands of a service that was killed, and were
+	// taken up by another one, the slowest after Recovery. That is a measurement,
+	// not a verdict: a busy machine starts a service late.
+	Recovered int
+	Recovery  time.Duration
 }
 
 // String is the last line.
@@ -181,6 +187,9 @@ func (h *house) series(ctx context.Context, o Options) (result Result, err error
 	_, _ = fmt.Fprintf(o.Out, "  %s runs of %d bills: %s kills, %s freezes, %s clock jumps, %s restores; %s requests, %s movements of money; %.0f s\n",
 		console.Count(result.Runs), bills, console.Count(sum.Kills), console.Count(sum.Freezes), console.Count(sum.Jumps), console.Count(sum.Restores),
 		console.Count(sum.Requests), console.Count(sum.Charges), time.Since(begun).Seconds())
+	result.Recovered, result.Recovery = sum.Orphans, sum.Slowest
+	_, _ = fmt.Fprintf(o.Out, "  %s bills were in the hands of a service when it was killed; another took each up within %.1f s (the lease is %s)\n",
+		console.Count(sum.Orphans), sum.Slowest.Seconds(), lease)
 	return result, err
 }
 
@@ -191,6 +200,8 @@ func (t *tally) add(o tally) {
 	t.Restores += o.Restores
 	t.Charges += o.Charges
 	t.Requests += o.Requests
+	t.Orphans += o.Orphans
+	t.Slowest = max(t.Slowest, o.Slowest)
 }
 
 // lane plays one run after the other, on a stand-in of its own.

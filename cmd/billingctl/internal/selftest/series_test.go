@@ -66,6 +66,19 @@ func TestSeries(t *testing.T) {
 	t.Log(strings.TrimSpace(out))
 }
 
+// TestRecovery: bills in the hands of a service that is killed are taken up by
+// another without anybody's help. How long that took is measured and told, and
+// not judged here: a busy machine may start a service late.
+func TestRecovery(t *testing.T) {
+	result, out := series(t, selftest.Options{Seed: 1, Runs: 3, Lanes: 3, Plots: []string{"lost id"}})
+	if !result.Right() || result.Recovered == 0 || result.Recovery <= 0 {
+		t.Errorf("%s; %d bills were taken up, the slowest after %s\n%s", result, result.Recovered, result.Recovery, out)
+	}
+	if !strings.Contains(out, fmt.Sprintf("another took each up within %.1f s", result.Recovery.Seconds())) {
+		t.Errorf("the figure is not told:\n%s", out)
+	}
+}
+
 // TestSeriesCanFail takes out one rule at a time, three of billingd's and one of
 // the stand-in's: the plot that needs the rule finds a double or a loss, and
 // tells the seed that repeats it.

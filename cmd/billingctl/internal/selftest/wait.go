@@ -67,6 +67,9 @@ func (r *run) pause(ctx context.Context, d time.Duration) error {
 // revive starts those again that have died, each when its script says.
 func (r *run) revive(ctx context.Context) error {
 	r.adopt(ctx)
+	if err := r.takenUp(ctx); err != nil {
+		return err
+	}
 	for _, p := range r.replicas {
 		if p.child != nil && r.settling {
 			_ = p.child.Signal(syscall.SIGCONT) // a point may be reached late
@@ -78,6 +81,9 @@ func (r *run) revive(ctx context.Context) error {
 			p.ended = time.Now()
 			p.deaths++
 			r.tally.Kills++
+			if err := r.bereaved(ctx, p.child.EndedAt()); err != nil {
+				return err
+			}
 		}
 		next := life{after: 200 * time.Millisecond}
 		if p.life+1 < len(p.lives) {
