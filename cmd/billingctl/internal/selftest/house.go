@@ -28,7 +28,7 @@ import (
 const (
 	stripeTimeout = time.Second
 	lease         = 2 * time.Second
-	poll          = 250 * time.Millisecond
+	poll          = 500 * time.Millisecond
 	account       = "acct_selftest"
 	period        = "2026-12"
 	template      = "month"
@@ -120,7 +120,7 @@ func (h *house) fill(ctx context.Context, service *replica) error {
 // caughtUp waits until every processor is at the end of the log.
 func caughtUp(ctx context.Context, c *client.Client, bound time.Duration) error {
 	var last string
-	err := parts.AwaitEvery(ctx, 20*time.Millisecond, bound, func() (bool, error) {
+	err := parts.AwaitEvery(ctx, look, bound, func() (bool, error) {
 		p, err := parts.ReadProcessors(ctx, c)
 		if err != nil {
 			last = err.Error()

@@ -18,9 +18,6 @@ type orphan struct {
 	since    time.Time
 }
 
-// lookEvery is how exactly it is measured how long an orphan waits.
-const lookEvery = 100 * time.Millisecond
-
 // bereaved writes down whose claims have not run out when a service has died.
 // After a restore nothing is collected without an operator, so nothing is
 // measured.
@@ -52,7 +49,7 @@ func (r *run) takenUp(ctx context.Context) error {
 		return nil
 	}
 	now := time.Now()
-	r.lookAt = now.Add(lookEvery)
+	r.lookAt = now.Add(look)
 	if !slices.ContainsFunc(r.replicas, (*replica).alive) {
 		for i := range r.orphans {
 			r.orphans[i].since = now

@@ -21,7 +21,8 @@ const (
 	restWithin    = 4 * time.Minute  // then a bill that is still open is lost
 	askWithin     = 10 * time.Second // of one service, before another is asked
 	adoptEvery    = 300 * time.Millisecond
-	tick          = 20 * time.Millisecond
+	tick          = 20 * time.Millisecond  // whether somebody has died
+	look          = 100 * time.Millisecond // how the bills stand; it takes work of the database
 	quietFor      = 300 * time.Millisecond // all wait for time to pass: it does
 	stillFor      = 8 * time.Second        // much longer than a lease: the same
 	attempts      = 3                      // of a bill, before it is settled outside Stripe

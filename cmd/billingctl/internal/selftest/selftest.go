@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Seed   uint64 // of the first run; the others follow it
 	Runs   int
+	Within time.Duration // no further run begins after that; 0: all of them do
 	Lanes  int      // runs at once; 0: LanesFor the machine
 	BinDir string   // of billingd and stripesim
 	Base   string   // folder of all selftests; see parts.Base
@@ -134,9 +135,15 @@ func (h *house) series(ctx context.Context, o Options) (result Result, err error
 	seeds, outcomes := make(chan uint64), make(chan outcome)
 	go func() {
 		defer close(seeds)
+		var late <-chan time.Time
+		if o.Within > 0 {
+			late = time.After(o.Within)
+		}
 		for n := range o.Runs {
 			select {
 			case seeds <- o.Seed + uint64(n):
+			case <-late:
+				return
 			case <-work.Done():
 				return
 			}

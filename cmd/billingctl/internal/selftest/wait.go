@@ -32,7 +32,7 @@ func (r *run) waitFor(ctx context.Context, c condition) error {
 				return err
 			}
 		}
-		if err := r.pause(ctx, 2*tick); err != nil {
+		if err := r.pause(ctx, look); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (r *run) toRest(ctx context.Context) (open string, err error) {
 		if err := r.hurry(ctx); err != nil {
 			return "", err
 		}
-		if err := r.pause(ctx, 4*tick); err != nil {
+		if err := r.pause(ctx, look); err != nil {
 			return "", err
 		}
 	}
