@@ -25,11 +25,11 @@ type Options struct {
 	Seed   uint64 // of the first run; the others follow it
 	Runs   int
 	Within time.Duration // no further run begins after that; 0: all of them do
-	Lanes  int      // runs at once; 0: LanesFor the machine
-	BinDir string   // of billingd and stripesim
-	Base   string   // folder of all selftests; see parts.Base
-	Plots  []string // empty: all
-	Keep   bool     // the logs of runs that were right, too
+	Lanes  int           // runs at once; 0: LanesFor the machine
+	BinDir string        // of billingd and stripesim
+	Base   string        // folder of all selftests; see parts.Base
+	Plots  []string      // empty: all
+	Keep   bool          // the logs of runs that were right, too
 
 	// What a series is to find: a rule that billingd is told to break, and a
 	// stand-in that has forgotten what keys are for. FirstOnly ends it with the
