@@ -60,20 +60,24 @@ const dueEvery = 500 * time.Millisecond
 // commands, sagas, projections, API. Nothing runs yet. Close undoes it.
 func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App, err error) {
 	a = &App{settings: settings, log: log}
-	defer func() {
+	defer func(opened *App) { // by then a failed return has made a nil
 		if err != nil {
-			a.Close()
+			opened.Close()
 		}
-	}()
+	}(a)
 	dsn, err := a.openDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := migrations.Up(ctx, dsn); err != nil {
-		return nil, err
-	}
 	if err := a.openPool(ctx, dsn); err != nil {
 		return nil, err
+	}
+	// Whether there is anything to migrate is asked first: a start that finds
+	// its schema needs no lock and no connections besides.
+	if applied, err := migrations.Applied(ctx, a.pool); err != nil || !applied {
+		if err := migrations.Up(ctx, dsn); err != nil {
+			return nil, err
+		}
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

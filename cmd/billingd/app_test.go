@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -256,6 +257,27 @@ func awaitFor(t testing.TB, limit time.Duration, what string, met func() bool, s
 				what += "\nlast seen: " + s()
 			}
 			t.Fatalf("gave up waiting: %s", what)
+		}
+	}
+}
+
+// TestOpenFails: a start that fails says why, and gives back what it had.
+func TestOpenFails(t *testing.T) {
+	h := newHouse(t)
+	taken, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	good := config.Config{
+		DatabaseURL: config.NewSecret(h.dsn), DBPool: 4, Listen: taken.Addr().String(), Environment: "test",
+		StripeBase: h.stripe.APIURL, StripeKey: config.NewSecret("sk_test_house"), StripeTimeout: time.Second, Lease: 2 * time.Second, Concurrency: 4, Poll: time.Second,
+	}
+	away := good
+	away.DatabaseURL = config.NewSecret("postgres://nobody@" + taken.Addr().String() + "/nothing?sslmode=disable&connect_timeout=1")
+	for name, settings := range map[string]config.Config{"the port is taken": good, "there is no database": away} {
+		if app, err := Open(t.Context(), settings, slog.New(slog.DiscardHandler)); err == nil || app != nil {
+			t.Errorf("%s: %v, %v", name, app, err)
 		}
 	}
 }

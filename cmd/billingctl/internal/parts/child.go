@@ -25,6 +25,7 @@ type Child struct {
 	process *os.Process
 	wanted  atomic.Bool   // its end is
 	ended   chan struct{} // closed when it has
+	at      time.Time     // when that was
 	state   *os.ProcessState
 }
 
@@ -64,7 +65,7 @@ func (f *Folder) StartAs(name, binDir, program string, settings map[string]strin
 	c.process = cmd.Process
 	go func() {
 		_ = cmd.Wait() // its state says more
-		c.state = cmd.ProcessState
+		c.state, c.at = cmd.ProcessState, time.Now()
 		close(c.ended)
 		if !c.wanted.Load() {
 			died(c.unasked())
@@ -102,6 +103,9 @@ func (c *Child) Signal(s syscall.Signal) error { return c.process.Signal(s) }
 
 // Ended is closed when the process has ended.
 func (c *Child) Ended() <-chan struct{} { return c.ended }
+
+// EndedAt is when the process was found to have ended, once Ended is closed.
+func (c *Child) EndedAt() time.Time { return c.at }
 
 // Kill ends the process at once, as a power cut would, and returns when it is
 // dead.

@@ -99,7 +99,7 @@ func (r *run) replay(ctx context.Context) (came []string, err error) {
 		return nil, err
 	}
 	var back bool
-	err = parts.AwaitEvery(ctx, tick, upWithin, func() (bool, error) {
+	err = parts.AwaitEvery(ctx, look, upWithin, func() (bool, error) {
 		err := r.query(ctx, `SELECT count(DISTINCT processor) = 3 FROM processor_tokens WHERE processor IN ('billing', 'preflight', 'schedule') AND position > 0`, &back)
 		return back, errors.Join(err, r.revive(ctx))
 	})

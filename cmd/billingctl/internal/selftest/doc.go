@@ -27,5 +27,7 @@
 // # That it can find something
 //
 // With one rule taken out (package crashpoint, or a stand-in that ignores keys)
-// the same plots find doubles; a test shows so for each rule.
+// the same plots find doubles; a test shows so for each rule. Where the money is
+// taken by payment intents a forgotten key costs nothing, since one intent carries
+// the bill; so one plot takes it by legacy Charges, where the key is all there is.
 package selftest

@@ -21,7 +21,8 @@ const (
 	restWithin    = 4 * time.Minute  // then a bill that is still open is lost
 	askWithin     = 10 * time.Second // of one service, before another is asked
 	adoptEvery    = 300 * time.Millisecond
-	tick          = 20 * time.Millisecond
+	tick          = 20 * time.Millisecond  // whether somebody has died
+	look          = 100 * time.Millisecond // how the bills stand; it takes work of the database
 	quietFor      = 300 * time.Millisecond // all wait for time to pass: it does
 	stillFor      = 8 * time.Second        // much longer than a lease: the same
 	attempts      = 3                      // of a bill, before it is settled outside Stripe
@@ -31,6 +32,8 @@ const (
 type tally struct {
 	Kills, Freezes, Jumps, Restores int
 	Charges, Requests               int
+	Orphans                         int           // bills that were in the hands of a service that was killed
+	Slowest                         time.Duration // that one of them waited for another service to take it up
 }
 
 // run is one run on its way.
@@ -44,6 +47,8 @@ type run struct {
 	asking   sync.WaitGroup
 	tally    tally
 	leaps    []leap
+	orphans  []orphan
+	lookAt   time.Time // at them again
 	settling bool      // nobody stays frozen any more
 	adoptAt  time.Time // when to ask next; zero: there was no restore
 }
@@ -52,7 +57,7 @@ type run struct {
 // could not be carried through, which says nothing about the service.
 func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken map[string]string, o Options) (verdict, tally, error) {
 	r := &run{h: h, s: s, stand: stand, database: fmt.Sprintf("run_%d", s.seed)}
-	defer r.clear()
+	defer func() { r.clear(ctx) }()
 	e, err := r.month(ctx, broken, o.IgnoreKeys)
 	if err != nil {
 		return verdict{}, r.tally, err
@@ -64,16 +69,22 @@ func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken 
 	return v, r.tally, nil
 }
 
-// clear ends and removes what the run had.
-func (r *run) clear() {
+// clear ends and removes what the run had. The database of a series that was
+// interrupted goes with its server.
+func (r *run) clear(ctx context.Context) {
 	for _, p := range r.replicas {
 		p.end()
 	}
 	r.asking.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
 	r.disconnect()
-	_ = r.h.drop(ctx, r.database) // the server goes with everything in it
+	if ctx.Err() != nil {
+		return
+	}
+	r.h.dropping.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		_ = r.h.drop(ctx, r.database) // the server goes with everything in it
+	})
 }
 
 func (r *run) month(ctx context.Context, broken map[string]string, forgetful bool) (e evidence, err error) {
@@ -100,7 +111,7 @@ func (r *run) month(ctx context.Context, broken map[string]string, forgetful boo
 			continue
 		}
 		p := r.h.replica(fmt.Sprintf("run-%d-%c", r.s.seed, 'a'+i), r.stand, r.h.server.DSN(r.database), broken)
-		p.lives = lives
+		p.lives, p.charges = lives, r.s.charges
 		r.replicas = append(r.replicas, p)
 		if !lives[0].held {
 			if err := p.start(ctx, lives[0].crash); err != nil {
@@ -115,6 +126,11 @@ func (r *run) month(ctx context.Context, broken map[string]string, forgetful boo
 		if err := r.take(ctx, st); err != nil {
 			return e, fmt.Errorf("%s: %w", st.do, err)
 		}
+	}
+	// Not before the month is decided: on a busy machine the faults would be gone
+	// before anybody has met them.
+	if err := r.waitFor(ctx, decided); err != nil {
+		return e, fmt.Errorf("the month: %w", err)
 	}
 	return r.settle(ctx)
 }
@@ -209,6 +225,7 @@ func (r *run) thaw() {
 // again and again for the database to be adopted.
 func (r *run) restore(ctx context.Context) error {
 	r.tally.Restores++
+	r.orphans = nil
 	var identity string
 	err := r.onDatabase(ctx, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT row_to_json(e)::text FROM environment e`).Scan(&identity)

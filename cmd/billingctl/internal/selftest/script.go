@@ -17,6 +17,7 @@ const bills = 24
 type script struct {
 	seed     uint64
 	plot     string
+	charges  bool      // the services take money by legacy Charges
 	replicas [2][]life // the lives of the two replicas; the last one lasts
 	faults   []fault   // of the stand-in, armed before the month begins
 	steps    []step
@@ -95,6 +96,7 @@ var plots = []struct {
 	{"replay", replay},
 	{"faults", faultsAlone},
 	{"restore", restored},
+	{"late charge", lateCharge},
 }
 
 func plotNames() (names []string) {
@@ -291,6 +293,21 @@ func restored(s *script, r *rand.Rand) {
 		step{do: thaw})
 }
 
+// lateCharge takes money by legacy Charges, where the key alone stands between
+// a bill and its second charge: requests are executed when their senders have
+// long given up and asked again. Keys are never left to be forgotten; what that
+// leads to is a person's to decide.
+func lateCharge(s *script, r *rand.Rand) {
+	s.charges = true
+	s.replicas[0] = []life{{crash: fmt.Sprintf("%s:%d", pick(r, pointsOf("claim.", "intent.", "confirm.", "outcome.", "find.", "start.")), 1+r.IntN(3))}, {after: millis(r, 0, 2600)}}
+	s.replicas[1] = []life{{}}
+	for range 6 {
+		s.faults = append(s.faults, fault{Match: match{Method: "POST", Path: "/v1/charges", Customer: s.customer(r)}, Kind: "delay_before_commit", Delay: millis(r, 1500, 3500).String()})
+	}
+	s.noise(r, 0.1)
+	s.someAgain(r)
+}
+
 // noise draws faults for a part of all requests.
 func (s *script) noise(r *rand.Rand, rate float64) {
 	s.faults = append(s.faults, fault{Seed: 1 + r.Uint64()>>1, Rate: rate, Match: match{Method: "POST"}, Kinds: []string{
@@ -315,6 +332,9 @@ func (s *script) customer(r *rand.Rand) string { return fmt.Sprintf("cus_demo%06
 func (s script) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s", s.seed, s.plot)
+	if s.charges {
+		b.WriteString("; by legacy Charges")
+	}
 	for i, lives := range s.replicas {
 		for n, l := range lives {
 			if l.crash != "" {

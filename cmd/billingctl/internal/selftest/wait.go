@@ -32,7 +32,7 @@ func (r *run) waitFor(ctx context.Context, c condition) error {
 				return err
 			}
 		}
-		if err := r.pause(ctx, 2*tick); err != nil {
+		if err := r.pause(ctx, look); err != nil {
 			return err
 		}
 	}
@@ -67,6 +67,9 @@ func (r *run) pause(ctx context.Context, d time.Duration) error {
 // revive starts those again that have died, each when its script says.
 func (r *run) revive(ctx context.Context) error {
 	r.adopt(ctx)
+	if err := r.takenUp(ctx); err != nil {
+		return err
+	}
 	for _, p := range r.replicas {
 		if p.child != nil && r.settling {
 			_ = p.child.Signal(syscall.SIGCONT) // a point may be reached late
@@ -78,6 +81,9 @@ func (r *run) revive(ctx context.Context) error {
 			p.ended = time.Now()
 			p.deaths++
 			r.tally.Kills++
+			if err := r.bereaved(ctx, p.child.EndedAt()); err != nil {
+				return err
+			}
 		}
 		next := life{after: 200 * time.Millisecond}
 		if p.life+1 < len(p.lives) {
@@ -99,6 +105,9 @@ func (r *run) revive(ctx context.Context) error {
 func (r *run) toRest(ctx context.Context) (open string, err error) {
 	watch, still := parts.NewStopwatch(), parts.NewStopwatch()
 	jumps := []time.Duration{16 * time.Minute, 25 * time.Hour, 25 * time.Hour, 48 * time.Hour, 16 * time.Minute}
+	if r.s.charges {
+		jumps = jumps[:1]
+	}
 	for last := ""; ; {
 		rows, err := r.rows(ctx)
 		if err != nil {
@@ -144,7 +153,7 @@ func (r *run) toRest(ctx context.Context) (open string, err error) {
 		if err := r.hurry(ctx); err != nil {
 			return "", err
 		}
-		if err := r.pause(ctx, 4*tick); err != nil {
+		if err := r.pause(ctx, look); err != nil {
 			return "", err
 		}
 	}

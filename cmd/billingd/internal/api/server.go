@@ -131,9 +131,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerEnvironment(d.Environment)
 	s.registerService(d.Metrics)
 	s.registerPlanned()
-	if err := s.registerDocument(); err != nil {
-		return nil, err
-	}
+	s.registerDocument()
 	s.stop = s.store.OnAppend(s.bell.ring)
 	return s, nil
 }

@@ -87,21 +87,22 @@ func (s *Server) registerService(registry *prometheus.Registry) {
 	})
 }
 
-// registerDocument serves the OpenAPI document of everything registered before.
-func (s *Server) registerDocument() error {
-	const path = "/openapi.json"
-	document, err := s.document()
-	if err != nil {
-		return fmt.Errorf("write the OpenAPI document: %w", err)
-	}
-	op := public("openapi", http.MethodGet, path, tagService, "")
+// registerDocument serves the OpenAPI document of everything registered. It is
+// written when it is first asked for: most services never are, and it takes a
+// good part of a start.
+func (s *Server) registerDocument() {
+	document := sync.OnceValues(s.document)
+	op := public("openapi", http.MethodGet, "/openapi.json", tagService, "")
 	op.Hidden = true
 	s.handle(op, func(w http.ResponseWriter, _ *http.Request) error {
+		text, err := document()
+		if err != nil {
+			return fmt.Errorf("write the OpenAPI document: %w", err)
+		}
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(document)
+		_, _ = w.Write(text)
 		return nil
 	})
-	return nil
 }
 
 // index lists the addresses for people.
