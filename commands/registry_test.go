@@ -111,6 +111,26 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+// What only an operator may send is listed here a second time, so that a command
+// does not change hands unseen.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	var operators []string
+	for spec := range commands.All() {
+		switch spec.Scope {
+		case commands.Operate:
+			operators = append(operators, spec.Name)
+		case commands.Dispatch:
+		default:
+			t.Errorf("%s needs the scope %q", spec.Name, spec.Scope)
+		}
+	}
+	want := []string{"release-billing", "settle-billing", "write-off-billing", "refund-charge", "dismiss-refund-proposal"}
+	if !slices.Equal(operators, want) {
+		t.Errorf("operators alone send %q, want %q", operators, want)
+	}
+}
+
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{
