@@ -61,7 +61,10 @@ func newProxy(t testing.TB, stripe string) *proxy {
 		t.Fatal(err)
 	}
 	p := &proxy{
-		to:      &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(base); r.Out.Header.Set("Authorization", "Bearer sk_test_rig") }},
+		to: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(base)
+			r.Out.Header.Set("Authorization", "Bearer sk_test_rig")
+		}},
 		secrets: map[string]string{}, manifest: map[string]line{}, intents: map[string]int64{}, refuse: map[string]string{},
 	}
 	p.to.ModifyResponse = p.learn
