@@ -163,9 +163,9 @@ func (r *reader) see(ctx context.Context, c policy.Call) (body []byte, err error
 	seen := policy.ReadEvidence(c, got.status, got.body)
 	switch {
 	case got.fate != ledger.Answered:
-		return nil, errors.New("Stripe did not answer")
+		return nil, errors.New("no answer came")
 	case got.status != http.StatusOK && len(seen) == 0:
-		return nil, fmt.Errorf("Stripe answered %d (%s)", got.status, got.requestID)
+		return nil, fmt.Errorf("the answer is %d (%s)", got.status, got.requestID)
 	case len(seen) > 0:
 		ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 		defer cancel()
