@@ -96,8 +96,12 @@ func (r route) names(path string) (name string, ok bool) {
 		name, err := url.PathUnescape(name)
 		return name, err == nil && printable(name, 1, 300)
 	}
-	return name, nameShape.MatchString(name)
+	return name, nameShape.MatchString(name) && !isSecret(name)
 }
+
+// isSecret reports whether a secret stands where a key's id belongs. It goes no
+// further, since ids are logged.
+func isSecret(id string) bool { return strings.HasPrefix(id, "vk_") }
 
 // parse reads the query strictly: known parameters, each once and not empty.
 func (r route) parse(raw string, given bool) (url.Values, error) {
@@ -116,6 +120,8 @@ func (r route) parse(raw string, given bool) (url.Values, error) {
 			return nil, invalid("the parameter %s occurs more than once", name)
 		case !printable(values[0], 1, 300):
 			return nil, invalid("the parameter %s must be 1 to 300 printable characters", name)
+		case name == "vault_key" && isSecret(values[0]):
+			return nil, invalid("the parameter vault_key must be a vault key's id; this is a secret")
 		}
 	}
 	return query, nil
