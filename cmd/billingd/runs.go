@@ -125,4 +125,3 @@ func registerRunMetrics(registry *prometheus.Registry, c *sagas.Collector, troub
 			})),
 	)
 }
-
