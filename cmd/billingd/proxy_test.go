@@ -51,6 +51,7 @@ func capped(t *testing.T, h *house, p *spendproxy, dues, room, replicas int) {
 	for range replicas {
 		all = append(all, h.startLogging(func(c *config.Config) {
 			p.behind(c)
+			patient(c)
 			c.Tokens = tokens
 		}, said))
 	}
@@ -171,6 +172,10 @@ func TestTheProxysStoreIsAwayInTheMiddleOfARun(t *testing.T) {
 	p.nothingWentRound(h.stripe)
 }
 
+// patient lets calls take as long as a machine under load needs: a call whose
+// answer does not come in time is unknown, which is another test's.
+func patient(c *config.Config) { c.StripeTimeout, c.Lease = 30*time.Second, 40*time.Second }
+
 // slow makes each charge take a while, so that a test finds a run in its middle.
 func slow(t *testing.T, h *house) {
 	t.Helper()
@@ -192,7 +197,7 @@ func posts(h *house) (n int) {
 // gets itself a fresh secret, and no bill is held, declined or left behind.
 func TestARunsKeyIsRotatedUnderARunningService(t *testing.T) {
 	h, p := newProxiedHouse(t)
-	r := h.start(func(c *config.Config) { p.behind(c); c.Concurrency = 4 })
+	r := h.start(func(c *config.Config) { p.behind(c); patient(c); c.Concurrency = 4 })
 	const dues = 60
 	r.subscribe(names(dues)...)
 	key := p.run("2026-11", dues)
@@ -211,8 +216,8 @@ func TestARunsKeyIsRotatedUnderARunningService(t *testing.T) {
 			t.Errorf("there is a fact %s: %s", name, events)
 		}
 	}
-	if refused := p.count(`SELECT count(*) FROM spendproxy.audit WHERE code = 'vault_key_invalid'`); refused == 0 {
-		t.Error("no call met the rotation: nothing was tested")
+	if secrets := p.count(`SELECT count(*) FROM spendproxy.secrets WHERE vault_key = $1`, key); secrets < 5 { // the first, two of the rotations, two that were asked for after them
+		t.Errorf("the key has %d secrets: no call met the rotations, and nothing was tested", secrets)
 	}
 
 	// Revoked, the key holds the next bill, and the run waits for somebody.
