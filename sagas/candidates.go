@@ -41,10 +41,11 @@ const openRuns = `WITH RECURSIVE labels AS (
 // there is one: then its manifest holds the bill, and the run has a key. A bill
 // of a paused run that was claimed, and of which nothing was sent, waits too.
 // Where it was the proxy that paused the run, its bills are claimed once more, to
-// be held, each with the reason: see holdIn.
+// be held, each with the reason: see holdIn. The limit around an entry of the
+// manifest keeps the planner from reading all of them.
 var candidatesSQL, proxiedSQL = candidatesFrom("", ""), candidatesFrom(
 	` AND r.vault_key IS NOT NULL AND r.expires_at > $4`,
-	` JOIN run_manifest m ON m.billing_period = b.billing_period AND m.customer_id = b.customer_id AND m.registered`)
+	` CROSS JOIN LATERAL (SELECT FROM run_manifest m WHERE m.billing_period = b.billing_period AND m.customer_id = b.customer_id AND m.registered LIMIT 1) m`)
 
 func candidatesFrom(keyed, registered string) string {
 	return openRuns + keyed + `)

@@ -43,9 +43,10 @@ type RunKeys struct {
 	runs map[domain.Period]*runKey
 }
 
-// runKey is a run's key; who holds mu asks for it, and the others wait.
+// runKey is a run's key; who has put something into asking may ask for it, and
+// the others wait, as long as their own time allows.
 type runKey struct {
-	mu     sync.Mutex
+	asking chan struct{}
 	key    VaultKey
 	secret string
 }
@@ -79,12 +80,16 @@ func (k *RunKeys) get(ctx context.Context, p domain.Period, refused string) (Vau
 	k.mu.Lock()
 	r := k.runs[p]
 	if r == nil {
-		r = &runKey{}
+		r = &runKey{asking: make(chan struct{}, 1)}
 		k.runs[p] = r
 	}
 	k.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	case <-ctx.Done():
+		return VaultKey{}, "", fmt.Errorf("wait for the vault key of run %s: %w", p, ctx.Err())
+	}
 	if r.secret != "" && r.secret != refused {
 		return r.key, r.secret, nil
 	}
