@@ -63,13 +63,15 @@ var registry = []Spec{
 	operated[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),
 	operated[acceptRefundBody]("accept-refund", "Let a refund stand that differs at Stripe from what was asked for", keyed),
 	operated[dismissRefundProposalBody]("dismiss-refund-proposal", "Decide that a surplus charge's money stays", keyed),
+	operated[pauseRunBody]("pause-run", "Stop the collection of a run's bills", keyed),
+	operated[resumeRunBody]("resume-run", "Let a run's bills be collected again", keyed),
 }
 
 // Commands that the service sends to itself, and commands that a later version
 // brings: known by name, refused by name.
 var (
 	internal = []string{"start-attempt", "commit-intent", "complete-closing", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
-	planned  = []string{"pause-run", "resume-run", "close-run"}
+	planned  = []string{"close-run"}
 )
 
 type keyRule int

@@ -14,6 +14,7 @@
 //     from the bill's identity alone.
 //   - [MoneyBack] stands beside a bill: its refunds, the proposals to refund
 //     what is not owed, and its disputes.
+//   - [Run] is what was decided about everything under one period label.
 //   - [Outcome] is what is known after a call: three answers, never two.
 //   - [Error] is a refusal with a name and one of a few kinds.
 //

@@ -139,3 +139,34 @@ func TestRevenue(t *testing.T) {
 		refused(t, err, domain.ErrInvalidInput, field)
 	}
 }
+
+// What is expected of a run, and what holds it back, is shown also before
+// anything has fallen due.
+func TestARunShowsWhatHoldsItBack(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	for _, sql := range []string{
+		`INSERT INTO run_manifest (billing_period, customer_id, amount_minor, currency, stripe_customer_id, fixed, withdrawn, version, registered, refused)
+			VALUES ('2026-12', 'a', 5000, 'usd', 'cus_a', true, false, 1, true, NULL), ('2026-12', 'b', 2500, 'usd', 'cus_b', false, false, 1, false, 'entry_fixed'),
+				('2026-12', 'c', 2500, 'usd', 'cus_c', false, true, 1, false, NULL), ('2026-12', 'd', 700, 'jpy', 'cus_d', false, false, 1, true, NULL)`,
+		`INSERT INTO billing_runs (billing_period, paused, reason, refusal, paused_by, paused_at, vault_key, expires_at)
+			VALUES ('2026-12', true, 'the spend cap is reached', '{"code":"spend_cap_exceeded","currency":"usd","asked_minor":5000}', 'collector', '2026-12-01', '9f2c', '2027-01-15')`,
+	} {
+		if _, err := log.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := must(log.Reads().Run(t.Context(), "2026-12"))(t)
+	manifest := ""
+	for _, m := range run.Manifest {
+		manifest += fmt.Sprint(m.Bills, " ", m.Expected.Display, " ", m.Fixed, " ", m.Registered, " ", m.Refused, "; ")
+	}
+	want(t, "manifest", manifest, "1 ¥700 0 1 0; 2 $75.00 1 1 1; ")
+	c := run.Control
+	want(t, "control", fmt.Sprint(c.Paused, " ", c.Reason, " ", c.Refusal.Code, " ", c.PausedBy, " ", c.VaultKey, " ", c.ExpiresAt.Format("2006-01-02")), "true the spend cap is reached spend_cap_exceeded collector 9f2c 2027-01-15")
+	if _, err := log.Pool.Exec(t.Context(), `UPDATE billing_runs SET paused = false`); err != nil {
+		t.Fatal(err)
+	}
+	c = must(log.Reads().Run(t.Context(), "2026-12"))(t).Control
+	want(t, "after it was resumed", fmt.Sprintln(c.Paused, c.Reason == "", c.Refusal == nil, c.PausedBy == "", c.PausedAt == nil, c.VaultKey), "false true true true true 9f2c\n")
+}

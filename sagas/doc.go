@@ -50,6 +50,30 @@
 // The tests are in crash_test.go, resolve_test.go (one for each arm that
 // decides an unknown), commit_test.go and environment_test.go.
 //
+// # Runs, and the spend proxy
+//
+// A run is everything under one period label. Its manifest is what it is
+// expected to take, from subscriptions: [Manifest] keeps it, and the [Registrar]
+// tells the proxy of it ([Vault]) before a bill is claimed. Money is taken by the
+// run's own vault key ([RunKeys]: secrets in memory alone), whose cap follows the
+// manifest. What the proxy refuses (a cap, a policy, a key that is revoked) is
+// held, and the run pauses: a fact, an alarm and a metric, once a turn, whatever
+// the number of bills, workers and replicas. What is left of the run is held too,
+// each bill with the reason and without a call. Nobody is declined, nothing is
+// dropped; a resumption lets all of it be claimed at once. What is in flight when
+// a run pauses is finished: a bill that may have been sent is still read, and sent
+// again under its key where that is safe, which the proxy lets pass.
+//
+//	the entry is not told yet              pending                      not claimed; the registrar tells it
+//	told, and not kept as told             pending                      told again: repeats are harmless
+//	key issued, its id not kept            no key of the run            issued again: the same key, one more secret
+//	the proxy's admin API is away          pending, reserved            nothing is claimed that it does not know; told when it is back
+//	the secret is rotated                  refused with a 401           another one is asked for, the call made once more
+//	refused, the pause not recorded        held, the run goes on        the next refusal records it; its key is the turn's
+//	paused, the table is behind            billing_runs says so later   this process holds back at once, others meet the refusal
+//	resumed, refused by what came before   a refusal of an older turn   it changes nothing
+//	the proxy does not take an entry       a finding, not claimed       loud, told again only when the entry changes
+//
 // # Which database is this?
 //
 // A guard that lives in the database goes back in time with it. So a collector

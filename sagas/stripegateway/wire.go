@@ -36,6 +36,7 @@ type call struct {
 	method   string
 	path     string     // below the base URL
 	key      domain.Key // of a POST; a GET has none
+	secret   string     // the vault or Stripe key that it goes by
 	maxBytes int64
 	keep     members // what is read of a success; nil: all of it
 
@@ -62,7 +63,6 @@ func (c *call) in(ctx context.Context) context.Context {
 type wire struct {
 	next http.RoundTripper
 	base *url.URL
-	auth string // the Authorization header
 
 	spare chan *bytes.Buffer // one, of the size of a page, so that a look need not make one each time
 }
@@ -159,6 +159,8 @@ func (w *wire) check(c *call, r *http.Request) string {
 		return "another host"
 	case r.URL.EscapedPath() != w.base.Path+c.path:
 		return "another path"
+	case c.secret == "":
+		return "no key to go by"
 	case r.Method == http.MethodPost && r.URL.RawQuery != "":
 		return "a query on a POST"
 	}
@@ -166,7 +168,7 @@ func (w *wire) check(c *call, r *http.Request) string {
 		var want string
 		switch name {
 		case "Authorization":
-			want = w.auth
+			want = "Bearer " + c.secret
 		case "Stripe-Version":
 			want = APIVersion
 		case "Content-Type":

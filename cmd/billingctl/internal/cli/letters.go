@@ -174,7 +174,7 @@ func retryWhenUp(ctx context.Context, runtime *tracking.Runtime, processor, cust
 // processorsOf are all processors that the service runs.
 func processorsOf(store *eventstore.Store) []tracking.Processor {
 	dispatcher := commands.NewDispatcher(store)
-	all := []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(func() {}), sagas.Schedule(dispatcher), sagas.RefundPreflight(func() {})}
+	all := []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(func() {}), sagas.Schedule(dispatcher), sagas.RefundPreflight(func() {}), sagas.Manifest(func() {}, func() {})}
 	for _, p := range projections.All() {
 		all = append(all, p.Processor())
 	}
