@@ -93,6 +93,7 @@ func finishing(u *underway, r Result) *task {
 func (l *Ledger) await(id string, u *underway, r Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	u.tried = true
 	l.calls[id], l.later[id] = u, r
 }
 
