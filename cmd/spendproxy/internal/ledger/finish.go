@@ -16,7 +16,8 @@ const keyLife = 23 * time.Hour
 type underway struct {
 	ask     Ask
 	subject string
-	tried   bool // its result may have been written already
+	tried   bool          // its result may have been written already
+	writing chan struct{} // closed when catchUp has tried to write its result
 }
 
 // finish books what came back for a call.

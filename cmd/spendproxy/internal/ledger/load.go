@@ -69,7 +69,7 @@ const (
 
 // queueLock queues the lock, and the reading of the clock behind it.
 func (p *page) queueLock(b *pgx.Batch) {
-	b.Queue(lockSQL)
+	b.Queue(lockSQL + `, set_config('synchronous_commit', 'off', true)`) // transact waits for the disk later
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
 		var now time.Time
 		err := row.Scan(&now)
