@@ -184,10 +184,7 @@ func (a *asking) find(former *sentKey) (Decision, bool) {
 	if a.sub == nil || a.sub.state != stateSettled {
 		return Decision{}, false
 	}
-	object := a.sub.object
-	if object == "" {
-		object = a.sub.intent
-	}
+	object := a.sub.made()
 	if object == "" { // settled by the word of an event that shows no object
 		return a.refuse(policy.Refuse(http.StatusForbidden, policy.CodePaid, "it has succeeded; its answer was lost")), true
 	}
