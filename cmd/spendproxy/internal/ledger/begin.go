@@ -34,6 +34,9 @@ func (p *page) begin(ask Ask) (Decision, string) {
 	if a.binds(a.Verdict) {
 		return a.refuse(a.Verdict), ""
 	}
+	if a.Call.Key == "" {
+		return a.refuse(policy.Refuse(http.StatusBadRequest, policy.CodeNoKey, "a POST needs an Idempotency-Key")), ""
+	}
 	former := p.keys[a.Call.Key]
 	if former != nil && former.fingerprint != a.Call.Fingerprint {
 		return a.refuse(policy.Refuse(http.StatusBadRequest, policy.CodeReused, "the Idempotency-Key was sent before with another path or other parameters")), ""
