@@ -33,9 +33,10 @@
 // that no decision misses another's reservation and nothing can deadlock. The
 // callers of a process share transactions: while one is at work, the next ones
 // gather. A transaction reads the page of the books that its callers need, works
-// on it in memory, writes it back and commits without waiting for the disk; the
-// wait comes after the lock is given up and before anybody is answered. Two round
-// trips read, one writes, and one waits.
+// on it in memory, writes it back and commits without waiting for the disk. After
+// the lock is given up and before anybody is answered, the audit's rows are
+// committed, and that commit waits for both: no call goes out that the disk does
+// not hold. Two round trips read, one writes, and one tells and waits.
 //
 // # Failures
 //

@@ -206,7 +206,7 @@ func (p *page) queueBooks(b *pgx.Batch, ids []string) {
 	each(b.Queue(`SELECT vault_key, currency, day, held_minor, spent_minor, charges FROM spendproxy.books WHERE vault_key = ANY($1) AND day IN ('', $2)`, ids, dayOf(p.now)),
 		func(rows pgx.Rows) error {
 			var id bookID
-			var here book
+			here := book{stored: true}
 			err := rows.Scan(&id.vault, &id.currency, &id.day, &here.held, &here.spent, &here.charges)
 			p.books[id] = &here
 			return err

@@ -159,6 +159,7 @@ type bookID struct {
 type book struct {
 	held, spent, charges          int64
 	addHeld, addSpent, addCharges int64
+	stored                        bool // there is a row of it
 }
 
 func (p *page) book(id bookID) *book {
