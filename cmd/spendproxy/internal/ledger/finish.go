@@ -16,6 +16,8 @@ const keyLife = 23 * time.Hour
 type underway struct {
 	ask     Ask
 	subject string
+	tried   bool          // its result may have been written already
+	writing chan struct{} // closed when catchUp has tried to write its result
 }
 
 // finish books what came back for a call.
@@ -268,6 +270,7 @@ func same(known, e policy.Evidence) bool {
 func (p *page) after(u *underway, r Result, s *subject, seen policy.Evidence) auditRow {
 	row := rowOf(u.ask.ID, "after", p.now, u.ask.VaultKey, u.ask.Call)
 	row.Verdict, row.Reservation, row.Reason = "allow", "none", string(r.Fate)
+	row.again = u.tried
 	row.Status, row.RequestID, row.Latency = r.Answer.Status, r.Answer.RequestID, r.Latency
 	if row.Object == "" {
 		row.Object = seen.Object
@@ -307,11 +310,8 @@ func (p *page) free(id, call, reason, by string) error {
 	p.release(s)
 	row := auditRow{Recorded: Recorded{
 		Call: call, Phase: "after", At: p.now, VaultKey: s.vault, Method: "RELEASE", Path: s.id, Verdict: "allow",
-		Reason: "released by " + by + ": " + reason, Object: s.object, Amount: s.amount.Minor, Currency: s.amount.Currency, Reservation: stateReleased,
+		Reason: "released by " + by + ": " + reason, Object: s.made(), Amount: s.amount.Minor, Currency: s.amount.Currency, Reservation: stateReleased,
 	}}
-	if row.Object == "" {
-		row.Object = s.intent
-	}
 	row.setBill(s.bill)
 	p.audit = append(p.audit, row)
 	return nil

@@ -58,17 +58,18 @@ func list(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 // lockSQL begins every transaction that changes the books: one of them is at
 // work at a time, over all proxies, so that a decision sees all that was decided
 // before. Callers share transactions, which is what bounds the rate, not the
-// lock. A frozen proxy gives it up with its session. The plans are held to the
-// indexes: they are kept, and are made while the tables may still be empty.
+// lock. A frozen proxy gives it up with its session. The plans are made
+// once and kept, since making one takes longer than executing it, and are held to
+// the indexes, since they are made while the tables may still be empty.
 const (
 	lockSQL = plansSQL + `, set_config('lock_timeout', '10s', true), set_config('idle_in_transaction_session_timeout', '10s', true),
 	pg_advisory_xact_lock(7311, 1)`
-	plansSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	plansSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 )
 
 // queueLock queues the lock, and the reading of the clock behind it.
 func (p *page) queueLock(b *pgx.Batch) {
-	b.Queue(lockSQL)
+	b.Queue(lockSQL + `, set_config('synchronous_commit', 'off', true)`) // transact waits for the disk later
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
 		var now time.Time
 		err := row.Scan(&now)
@@ -124,6 +125,26 @@ func (p *page) load(ctx context.Context, conn *pgx.Conn, w *wanted) error {
 		return nil
 	}
 	if err := conn.SendBatch(ctx, second).Close(); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	return p.loadMade(ctx, conn)
+}
+
+// loadMade reads what keys made that succeeded without an answer: rarely any.
+func (p *page) loadMade(ctx context.Context, conn *pgx.Conn) error {
+	var ids []string
+	for _, s := range p.subjects {
+		if id := s.made(); s.state == stateSettled && id != "" && id != s.id && p.objects[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	p.queueObjects(b, ids)
+	p.queueAnswersWhere(b, `JOIN spendproxy.objects o ON o.answer_key = a.idempotency_key WHERE o.id = ANY($1)`, ids)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
 	return nil
@@ -185,7 +206,7 @@ func (p *page) queueBooks(b *pgx.Batch, ids []string) {
 	each(b.Queue(`SELECT vault_key, currency, day, held_minor, spent_minor, charges FROM spendproxy.books WHERE vault_key = ANY($1) AND day IN ('', $2)`, ids, dayOf(p.now)),
 		func(rows pgx.Rows) error {
 			var id bookID
-			var here book
+			here := book{stored: true}
 			err := rows.Scan(&id.vault, &id.currency, &id.day, &here.held, &here.spent, &here.charges)
 			p.books[id] = &here
 			return err
@@ -206,7 +227,11 @@ func (p *page) queueKeys(b *pgx.Batch, keys []string) {
 }
 
 func (p *page) queueAnswers(b *pgx.Batch, keys []string) {
-	each(b.Queue(`SELECT idempotency_key, status, content_type, request_id, body FROM spendproxy.answers WHERE idempotency_key = ANY($1)`, keys),
+	p.queueAnswersWhere(b, `WHERE a.idempotency_key = ANY($1)`, keys)
+}
+
+func (p *page) queueAnswersWhere(b *pgx.Batch, which string, args ...any) {
+	each(b.Queue(`SELECT a.idempotency_key, a.status, a.content_type, a.request_id, a.body FROM spendproxy.answers a `+which, args...),
 		func(rows pgx.Rows) error {
 			var key string
 			a := &Answer{}
@@ -271,7 +296,7 @@ func (p *page) queueSubjects(b *pgx.Batch, w *wanted) {
 		each(b.Queue(from+`WHERE s.id = ANY($1)`, ids), scan)
 	}
 	if len(objects) > 0 {
-		each(b.Queue(from+`WHERE intent <> '' AND intent = ANY($1)`, objects), scan)
+		each(b.Queue(from+`WHERE intent <> '' AND intent <> s.id AND intent = ANY($1)`, objects), scan)
 		each(b.Queue(from+`WHERE object <> '' AND object = ANY($1)`, objects), scan)
 	}
 	if len(w.bills) > 0 {

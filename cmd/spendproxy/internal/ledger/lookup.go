@@ -121,7 +121,8 @@ func scanKey(row pgx.Row, more ...any) (VaultKey, error) {
 }
 
 // lookUp answers a round of lookups by one query.
-func (l *Ledger) lookUp(round []*turn[*lookup]) {
+func (l *Ledger) lookUp(round []*turn[*lookup], pass func()) {
+	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	byID := map[string]*lookup{}
@@ -176,7 +177,8 @@ type glimpse struct {
 
 // glance answers a round of glimpses: evidence is no news if the object is known
 // to be just so and nothing is open that it could settle.
-func (l *Ledger) glance(round []*turn[*glimpse]) {
+func (l *Ledger) glance(round []*turn[*glimpse], pass func()) {
+	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	w := newWanted()
@@ -220,12 +222,9 @@ func (p *page) isNews(e policy.Evidence) bool {
 		return true
 	}
 	for _, s := range p.subjects {
-		concerns := s.intent != "" && (s.intent == e.Object || s.intent == e.Intent) || s.object == e.Object || !e.Bill.IsZero() && s.bill == e.Bill ||
-			e.Key != "" && s.id == keySubject(e.Key)
-		if concerns && s.open() {
-			return true
-		}
-		if concerns && e.State == policy.Succeeded && s.state == stateReleased {
+		its := s.intent != "" && (s.intent == e.Object || s.intent == e.Intent) || s.object == e.Object || e.Key != "" && s.id == keySubject(e.Key)
+		perhaps := !e.Bill.IsZero() && s.bill == e.Bill
+		if (its || perhaps) && s.open() || its && e.State == policy.Succeeded && s.state == stateReleased {
 			return true
 		}
 	}
