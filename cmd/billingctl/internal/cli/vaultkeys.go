@@ -273,8 +273,9 @@ func (k showKey) Run(s *shell) error {
 func (k vaultKey) write(s *shell) error {
 	lines := console.NewTable("vault key", k.ID)
 	lines.Row("label", k.Label)
-	lines.Row("environment", k.Environment)
-	lines.Row("run", k.Run)
+	if k.Run != "" {
+		lines.Row("run", k.Run+" in "+k.Environment)
+	}
 	lines.Row("mode", k.Mode)
 	lines.Row("rules", strings.Join(k.Rules, " "))
 	lines.Row("bound to a manifest", k.Manifest)
