@@ -89,7 +89,7 @@ type Registered struct {
 type RefusedEntry struct {
 	Line    int // from 1
 	Bill    policy.BillID
-	Code    string // invalid_entry, entry_fixed or entry_repeated
+	Code    string // invalid_entry, entry_fixed, or entry_moved: a newer key holds the bill
 	Message string
 }
 
