@@ -43,7 +43,7 @@ func (v Verdict) Yields() bool {
 	case CodeCapExceeded, CodeCountExceeded, CodeCeiling, CodeRule, CodeParameter, CodeObligation, CodeMismatch, CodeKey,
 		CodePaid, CodeInFlight, CodeCurrency:
 		return true
-	case CodeTarget, CodeRequest, CodeNoKey, CodeReused, CodeVaultKey, CodeStore, CodeUpstream:
+	case CodeTarget, CodeRequest, CodeNoKey, CodeReused, CodeVaultKey, CodeStore, CodeUpstream, CodeUnsent:
 	}
 	return false
 }

@@ -160,3 +160,8 @@ func encode(pairs []Pair) string {
 	}
 	return b.String()
 }
+
+// Listing is the call that lists with a query of the proxy's own making.
+func Listing(path string, rule Rule, query []Pair) Call {
+	return Call{Method: http.MethodGet, Path: path, Query: encode(query), Rule: rule, List: true, Form: query}
+}
