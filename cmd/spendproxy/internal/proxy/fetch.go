@@ -25,9 +25,8 @@ const (
 	slack       = time.Hour
 )
 
-// Run settles what was left open, until ctx ends: it offers results again that
-// the ledger did not take, and reads at Stripe what has been held for its quiet
-// time. It returns nil.
+// Run reads at Stripe what has been held for its quiet time, until ctx ends. It
+// returns nil.
 func (p *Proxy) Run(ctx context.Context) error {
 	r := &reader{p: p, limit: rate.NewLimiter(readsSecond, readsSecond), patience: make(map[string]wait)}
 	tick := time.NewTicker(doubtsEvery)
@@ -38,26 +37,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		p.rebook(ctx)
 		if err := r.settle(ctx); err != nil && ctx.Err() == nil {
 			p.log.Warn("what is held could not be looked up; it is tried again", "error", err)
-		}
-	}
-}
-
-// rebook offers the ledger what it did not take. It stops at the first failure:
-// the store is still away.
-func (p *Proxy) rebook(ctx context.Context) {
-	for range len(p.later) {
-		r := <-p.later
-		err := p.ledger.Finish(ctx, r)
-		switch {
-		case err == nil:
-			p.log.Info("a result was booked late", "call", r.ID, "fate", string(r.Fate), "status", r.Answer.Status)
-		case errors.Is(err, ledger.ErrNoCall): // it never began, or somebody has settled it
-		default:
-			p.bookLater(r)
-			return
 		}
 	}
 }

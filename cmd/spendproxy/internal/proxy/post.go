@@ -23,8 +23,6 @@ func (p *Proxy) post(x *exchange) {
 		switch {
 		case err != nil:
 			p.deny(x, p.storeAway(x, "begin", err))
-			// Should the ledger have taken the call after all, it hears that nothing was sent.
-			p.bookLater(ledger.Result{ID: x.id, Fate: ledger.Unsent})
 			return
 		case d.Learn != "":
 			if v := p.learn(ctx, d.Learn); !v.Allow {
@@ -73,25 +71,16 @@ func (p *Proxy) forward(ctx context.Context, x *exchange) {
 	p.give(x, got)
 }
 
-// finish books a result. If the ledger does not take it the reservation stays
-// held, and the result is offered again by Run; the caller gets its answer.
+// finish books a result. If the ledger cannot write it the reservation stays
+// held, and the ledger writes it once it can; the caller gets its answer.
 func (p *Proxy) finish(x *exchange, r ledger.Result) {
 	x.finished = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), ledgerTimeout)
 	defer cancel()
 	if err := p.ledger.Finish(ctx, r); err != nil {
 		p.metrics.unbooked.Inc()
-		p.log.Error("what came back for a call could not be booked; its reservation stays held", "call", x.id, "vault_key", x.key.ID,
+		p.log.Error("what came back for a call could not be booked at once; its reservation stays held", "call", x.id, "vault_key", x.key.ID,
 			"path", x.call.Path, "idempotency_key", x.call.Key, "fate", string(r.Fate), "status", r.Answer.Status, "request_id", r.Answer.RequestID, "error", err)
-		p.bookLater(r)
-	}
-}
-
-// bookLater keeps a result for Run, as long as there is room.
-func (p *Proxy) bookLater(r ledger.Result) {
-	select {
-	case p.later <- r:
-	default: // the reservation stays held until a read settles it
 	}
 }
 

@@ -26,22 +26,19 @@ type Upstream struct {
 }
 
 // Proxy forwards what the ledger permits. It is safe for concurrent use and
-// holds nothing but connections and, while the ledger is away, results that it
-// could not book.
+// holds nothing but connections: the promises are the ledger's.
 type Proxy struct {
 	ledger  Ledger
 	stripe  *stripe
 	now     func(context.Context) (time.Time, error)
 	log     *slog.Logger
 	metrics *metrics
-	later   chan ledger.Result // results that Finish did not take
-	lists   chan struct{}      // places for answers that may be large
+	lists   chan struct{} // places for answers that may be large
 }
 
-// Bounds of the ledger's part of a call, and of what is kept for later.
+// Bounds of the ledger's part of a call, and of what is held in memory.
 const (
 	ledgerTimeout = 10 * time.Second
-	maxUnbooked   = 4096
 	maxLists      = 16
 	maxRounds     = 4 // of asking, learning and asking again
 )
@@ -54,7 +51,7 @@ func New(l Ledger, u Upstream, now func(context.Context) (time.Time, error), log
 	}
 	return &Proxy{
 		ledger: l, stripe: newStripe(u), now: now, log: log, metrics: newMetrics(registry),
-		later: make(chan ledger.Result, maxUnbooked), lists: make(chan struct{}, maxLists),
+		lists: make(chan struct{}, maxLists),
 	}
 }
 
@@ -162,7 +159,9 @@ func (p *Proxy) read(x *exchange) {
 		return
 	}
 	p.give(x, got)
-	p.note(x, x.verdict, got.status, got.requestID)
+	v := x.verdict
+	v.Allow = true // with a code: it would have been refused, but for the key's mode
+	p.note(x, v, got.status, got.requestID)
 	p.observe(x.r.Context(), x.call, got)
 }
 
