@@ -109,6 +109,8 @@ func refusal(a answer) domain.Outcome {
 		return unknown("Stripe failed; it may still complete or undo the request", quietStored, a, nil)
 	case a.status >= 300 && a.status < 400:
 		return unknown("a redirect, which is not followed", quiet, a, nil)
+	case a.status == 502 && a.code == "upstream_unreachable": // the spend proxy's own word for "not sent"
+		return retry("the spend proxy could not reach Stripe", a)
 	case a.fault == unreadable:
 		return unknown(a.why, quiet, a, nil)
 	case a.kind == "idempotency_error":
@@ -135,10 +137,14 @@ func refusal(a answer) domain.Outcome {
 		return held("there is no such object under this key", a)
 	case a.status == 429 && a.code == "spend_cap_exceeded":
 		return held("the spend cap is reached", a)
+	case a.status == 429 && a.code == "charge_cap_exceeded":
+		return held("the cap of the number of charges is reached", a)
 	case a.status == 429 && a.code == "rate_limit":
 		return retry("rate limit", a)
 	case a.status == 429 && a.code == "lock_timeout":
 		return retry("the object is locked by another request", a)
+	case a.status == 503 && a.code == "ledger_unavailable": // the spend proxy's own word for "nothing was forwarded"
+		return retry("the spend proxy's books are away", a)
 	case a.status > 500:
 		return unknown("Stripe or a gateway in front of it failed", quiet, a, nil)
 	}
