@@ -38,7 +38,7 @@ type Proxy struct {
 
 // Bounds of the ledger's part of a call, and of what is held in memory.
 const (
-	ledgerTimeout = 10 * time.Second
+	ledgerTimeout = 5 * time.Second
 	maxLists      = 16
 	maxRounds     = 4 // of asking, learning and asking again
 )
@@ -202,8 +202,12 @@ func (p *Proxy) recovered(x *exchange) {
 	if x.sent && !x.finished {
 		p.finish(x, ledger.Result{ID: x.id, Fate: ledger.Lost})
 	}
-	if !x.answered {
-		p.deny(x, policy.Refuse(http.StatusBadGateway, policy.CodeUpstream, "the spend proxy failed; what became of the call is unknown"))
+	switch {
+	case x.answered:
+	case x.sent:
+		p.answerError(x, policy.Refuse(http.StatusBadGateway, policy.CodeUpstream, "the spend proxy failed; what became of the call is unknown, and repeating it with its Idempotency-Key is safe"))
+	default:
+		p.answerError(x, policy.Refuse(http.StatusBadGateway, policy.CodeUnsent, "the spend proxy failed; nothing was executed"))
 	}
 }
 
