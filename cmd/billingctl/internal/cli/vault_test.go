@@ -42,6 +42,10 @@ func TestVaultKeysIssue(t *testing.T) {
 	if ran.code != exitOK || strings.Count(ran.out, "vk_9f2c41d07ab34e6f_s3cr3t") != 1 || strings.Contains(ran.err, "s3cr3t") || got.body != `{"environment":"production","manifest":true,"mode":"enforce","run":"2026-12","window":"total"}` {
 		t.Errorf("as JSON: %+v, sent %s", ran, got.body)
 	}
+	toProxy(t, http.StatusOK, `{"vault_key":{"id":"9f2c41d07ab34e6f","window":"total","manifest":true,"secrets":[{"last4":"x7Qa"},{"last4":"s3cr"}]},"secret":"vk_9f2c41d07ab34e6f_s3cr3t"}`)
+	if ran = billingctl(t, "", "vault-keys", "issue", "--run", "2026-12", "--environment", "production"); ran.code != exitOK || !strings.Contains(ran.err, "one more secret") {
+		t.Errorf("a key that the run has already: %+v", ran)
+	}
 	toProxy(t, http.StatusOK, `{"secret":"vk_9f2c41d07ab34e6f_an0ther"}`)
 	ran = billingctl(t, "", "vault-keys", "rotate", "9f2c41d07ab34e6f", "--grace", "1h")
 	if ran.code != exitOK || ran.out != "vk_9f2c41d07ab34e6f_an0ther\n" || !strings.Contains(ran.err, "older secrets work for 1h0m0s more") || strings.Contains(ran.err, "an0ther") {
@@ -72,6 +76,15 @@ func TestVaultKeysChange(t *testing.T) {
 	toProxy(t, http.StatusConflict, `{"error":{"code":"vault_key_revoked","message":"the vault key is revoked"}}`)
 	if ran := billingctl(t, "", "vault-keys", "revoke", "9f2c41d07ab34e6f", "--reason", "over"); ran.code != exitFailed || ran.err != "billingctl: vault_key_revoked: the vault key is revoked\n" || ran.out != "" {
 		t.Errorf("refused: %+v", ran)
+	}
+}
+
+func TestPlainName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"billingctl/anna": "billingctl/anna", "billingctl/jürgen\n": "billingctl/j?rgen?", strings.Repeat("x", 80): strings.Repeat("x", 64)} {
+		if got := plainName(name); got != want {
+			t.Errorf("%q is written as %q", name, got)
+		}
 	}
 }
 

@@ -83,6 +83,11 @@ func (i issueKey) Run(s *shell) error {
 	if err := s.secret(document, v.Secret); err != nil {
 		return err
 	}
+	if len(v.VaultKey.Secrets) > 1 {
+		if _, err := fmt.Fprintln(s.Err, "The run has this key already, with the terms below; this is one more secret for it."); err != nil {
+			return err
+		}
+	}
 	caps := make([]string, len(v.VaultKey.Caps))
 	for i, c := range v.VaultKey.Caps {
 		caps[i] = display(c.Cap, c.Currency)

@@ -101,11 +101,22 @@ func (s *shell) proxy() (*client.Client, error) {
 	case strings.TrimSpace(token) == "":
 		return nil, usage("SPENDPROXY_ADMIN_TOKEN is set but blank")
 	}
-	c, err := client.NewProxy(s.line.VaultKeys.AdminURL, token, actor())
+	c, err := client.NewProxy(s.line.VaultKeys.AdminURL, token, plainName(actor()))
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--admin-url: %w", err)}
 	}
 	return c, nil
+}
+
+// plainName is a name in the 64 printable characters that the proxy takes.
+func plainName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < 0x20 || r > 0x7e {
+			return '?'
+		}
+		return r
+	}, name)
+	return strings.TrimSpace(name[:min(len(name), 64)])
 }
 
 // keyPath is the path of a vault key. A secret in an id's place is not sent

@@ -193,7 +193,7 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: elsewhere.example\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", method, target, adminToken)

@@ -27,7 +27,7 @@ const labelMost = 128
 
 // issue makes a key, or gives a run's key one more secret.
 func (s *server) issue(c call) (answer, error) {
-	o, err := readObject(c.w, c.r)
+	o, err := s.readObject(c)
 	if err != nil {
 		return answer{}, err
 	}

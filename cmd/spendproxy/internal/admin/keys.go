@@ -96,7 +96,7 @@ func (s *server) keyFor(c call) (ledger.VaultKey, error) {
 
 // raise changes the cap of a currency, for good or until a time.
 func (s *server) raise(c call) (answer, error) {
-	o, err := readObject(c.w, c.r)
+	o, err := s.readObject(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -123,7 +123,7 @@ func (s *server) raise(c call) (answer, error) {
 
 // extend gives a key another end.
 func (s *server) extend(c call) (answer, error) {
-	o, err := readObject(c.w, c.r)
+	o, err := s.readObject(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -149,7 +149,7 @@ const (
 
 // rotate gives a key a new secret; its older ones retire after the grace.
 func (s *server) rotate(c call) (answer, error) {
-	o, err := readObject(c.w, c.r)
+	o, err := s.readObject(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -173,7 +173,7 @@ func (s *server) rotate(c call) (answer, error) {
 
 // revoke ends a key: its next request is refused.
 func (s *server) revoke(c call) (answer, error) {
-	o, err := readObject(c.w, c.r)
+	o, err := s.readObject(c)
 	if err != nil {
 		return answer{}, err
 	}

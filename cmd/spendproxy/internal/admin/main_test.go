@@ -77,7 +77,11 @@ func (i *instance) logger() *slog.Logger {
 
 // with is the API on the same ledger with other tokens.
 func (i *instance) with(t *testing.T, tokens admin.Tokens) *instance {
-	s := httptest.NewServer(admin.New(i.ledger, tokens, i.logger()))
+	return i.at(t, admin.New(i.ledger, tokens, i.logger()))
+}
+
+func (i *instance) at(t *testing.T, handler http.Handler) *instance {
+	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
 	other := *i
 	other.t, other.url = t, s.URL

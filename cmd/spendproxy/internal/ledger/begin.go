@@ -34,6 +34,9 @@ func (p *page) begin(ask Ask) (Decision, string) {
 	if a.binds(a.Verdict) {
 		return a.refuse(a.Verdict), ""
 	}
+	if a.Call.Key == "" {
+		return a.refuse(policy.Refuse(http.StatusBadRequest, policy.CodeNoKey, "a POST needs an Idempotency-Key")), ""
+	}
 	former := p.keys[a.Call.Key]
 	if former != nil && former.fingerprint != a.Call.Fingerprint {
 		return a.refuse(policy.Refuse(http.StatusBadRequest, policy.CodeReused, "the Idempotency-Key was sent before with another path or other parameters")), ""
@@ -184,10 +187,7 @@ func (a *asking) find(former *sentKey) (Decision, bool) {
 	if a.sub == nil || a.sub.state != stateSettled {
 		return Decision{}, false
 	}
-	object := a.sub.object
-	if object == "" {
-		object = a.sub.intent
-	}
+	object := a.sub.made()
 	if object == "" { // settled by the word of an event that shows no object
 		return a.refuse(policy.Refuse(http.StatusForbidden, policy.CodePaid, "it has succeeded; its answer was lost")), true
 	}

@@ -114,3 +114,32 @@ func median(xs []float64) float64 {
 	slices.Sort(xs)
 	return xs[len(xs)/2]
 }
+
+// BenchmarkManifest registers a manifest of 100,000 bills, then the same again.
+func BenchmarkManifest(b *testing.B) {
+	const bills = 100_000
+	l := ledger.New(pgtest.Connect(b, database(b), 4), ledger.Options{Log: discard})
+	entries := make([]ledger.Entry, bills)
+	for i := range entries {
+		entries[i] = entry(fmt.Sprintf("cust_%06d", i), 5000)
+	}
+	var first, again []float64
+	for b.Loop() {
+		k, _, _, err := l.Issue(b.Context(), ledger.Issue{Run: uuid.NewString(), Grant: policy.Grant{Rules: policy.RunRules, Manifest: true}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, took := range []*[]float64{&first, &again} {
+			start := time.Now()
+			done, err := l.Register(b.Context(), k.ID, all(entries))
+			if err != nil || done.New+done.Changed+done.Unchanged != bills || done.Expected[0].Cap != bills*5500 {
+				b.Fatal(done, err)
+			}
+			*took = append(*took, time.Since(start).Seconds())
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(first), "s/manifest")
+	b.ReportMetric(median(again), "s/repeat")
+	fmt.Printf("bench: manifest-100k %.0f bills/s ratio=%.2f\n", bills/median(first), median(first)/median(again))
+}

@@ -310,11 +310,8 @@ func (p *page) free(id, call, reason, by string) error {
 	p.release(s)
 	row := auditRow{Recorded: Recorded{
 		Call: call, Phase: "after", At: p.now, VaultKey: s.vault, Method: "RELEASE", Path: s.id, Verdict: "allow",
-		Reason: "released by " + by + ": " + reason, Object: s.object, Amount: s.amount.Minor, Currency: s.amount.Currency, Reservation: stateReleased,
+		Reason: "released by " + by + ": " + reason, Object: s.made(), Amount: s.amount.Minor, Currency: s.amount.Currency, Reservation: stateReleased,
 	}}
-	if row.Object == "" {
-		row.Object = s.intent
-	}
 	row.setBill(s.bill)
 	p.audit = append(p.audit, row)
 	return nil

@@ -294,7 +294,7 @@ func readCaps(ctx context.Context, q querier, ids []string, now time.Time, cap f
 }
 
 func readSecrets(ctx context.Context, q querier, ids []string) (map[string][]Secret, error) {
-	rows, err := q.Query(ctx, `SELECT vault_key, last4, created_at, retires_at FROM spendproxy.secrets WHERE vault_key = ANY($1) ORDER BY created_at, last4`, ids)
+	rows, err := q.Query(ctx, `SELECT vault_key, last4, created_at, retires_at FROM spendproxy.secrets WHERE vault_key = ANY($1) ORDER BY retires_at NULLS LAST, created_at, last4`, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -114,14 +114,11 @@ func (l *Ledger) together(group []*turn[*task], pass func()) {
 	l.metrics.group(len(group))
 }
 
-// flushSQL commits something that says nothing, and so waits until all that was
-// committed before it is on the disk, and with the standbys that must have it.
-const flushSQL = `SELECT pg_logical_emit_message(true, 'spendproxy', '')`
-
 // transact does the tasks of a group on one page of the books. Its transaction
-// does not wait for the disk while it holds the lock: the wait comes after the
-// commit, and before anybody is answered, so that the next group works meanwhile.
-// What that one saw of this one is on the disk before its own commit is.
+// does not wait for the disk while it holds the lock: the wait comes after it, by
+// the commit of the audit's rows, before anybody is answered, so that the next
+// group works meanwhile. What that one saw of this one is on the disk before its
+// own answers.
 func (l *Ledger) transact(ctx context.Context, group []*turn[*task], pass func()) error {
 	p, err := l.newPage(ctx)
 	if err != nil {
@@ -150,10 +147,8 @@ func (l *Ledger) transact(ctx context.Context, group []*turn[*task], pass func()
 		return err
 	}
 	pass()
-	if p.wrote {
-		if _, err := conn.Exec(ctx, flushSQL); err != nil {
-			return fmt.Errorf("write the books: %w: %w", ErrCommitUnknown, err)
-		}
+	if err := p.tell(ctx, conn); err != nil {
+		return fmt.Errorf("write the audit: %w: %w", ErrCommitUnknown, err)
 	}
 	for _, words := range p.alarms {
 		l.metrics.alarm()

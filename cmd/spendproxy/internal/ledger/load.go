@@ -127,6 +127,26 @@ func (p *page) load(ctx context.Context, conn *pgx.Conn, w *wanted) error {
 	if err := conn.SendBatch(ctx, second).Close(); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
+	return p.loadMade(ctx, conn)
+}
+
+// loadMade reads what keys made that succeeded without an answer: rarely any.
+func (p *page) loadMade(ctx context.Context, conn *pgx.Conn) error {
+	var ids []string
+	for _, s := range p.subjects {
+		if id := s.made(); s.state == stateSettled && id != "" && id != s.id && p.objects[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	p.queueObjects(b, ids)
+	p.queueAnswersWhere(b, `JOIN spendproxy.objects o ON o.answer_key = a.idempotency_key WHERE o.id = ANY($1)`, ids)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
 	return nil
 }
 
@@ -186,7 +206,7 @@ func (p *page) queueBooks(b *pgx.Batch, ids []string) {
 	each(b.Queue(`SELECT vault_key, currency, day, held_minor, spent_minor, charges FROM spendproxy.books WHERE vault_key = ANY($1) AND day IN ('', $2)`, ids, dayOf(p.now)),
 		func(rows pgx.Rows) error {
 			var id bookID
-			var here book
+			here := book{stored: true}
 			err := rows.Scan(&id.vault, &id.currency, &id.day, &here.held, &here.spent, &here.charges)
 			p.books[id] = &here
 			return err
@@ -207,7 +227,11 @@ func (p *page) queueKeys(b *pgx.Batch, keys []string) {
 }
 
 func (p *page) queueAnswers(b *pgx.Batch, keys []string) {
-	each(b.Queue(`SELECT idempotency_key, status, content_type, request_id, body FROM spendproxy.answers WHERE idempotency_key = ANY($1)`, keys),
+	p.queueAnswersWhere(b, `WHERE a.idempotency_key = ANY($1)`, keys)
+}
+
+func (p *page) queueAnswersWhere(b *pgx.Batch, which string, args ...any) {
+	each(b.Queue(`SELECT a.idempotency_key, a.status, a.content_type, a.request_id, a.body FROM spendproxy.answers a `+which, args...),
 		func(rows pgx.Rows) error {
 			var key string
 			a := &Answer{}

@@ -222,12 +222,9 @@ func (p *page) isNews(e policy.Evidence) bool {
 		return true
 	}
 	for _, s := range p.subjects {
-		concerns := s.intent != "" && (s.intent == e.Object || s.intent == e.Intent) || s.object == e.Object || !e.Bill.IsZero() && s.bill == e.Bill ||
-			e.Key != "" && s.id == keySubject(e.Key)
-		if concerns && s.open() {
-			return true
-		}
-		if concerns && e.State == policy.Succeeded && s.state == stateReleased {
+		its := s.intent != "" && (s.intent == e.Object || s.intent == e.Intent) || s.object == e.Object || e.Key != "" && s.id == keySubject(e.Key)
+		perhaps := !e.Bill.IsZero() && s.bill == e.Bill
+		if (its || perhaps) && s.open() || its && e.State == policy.Succeeded && s.state == stateReleased {
 			return true
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // Property tests start from a fixed seed, so that a run can be repeated;
 // -rapid.seed=0 draws another one each time.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "20261201", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.seed": "20261201", "rapid.nofailfile": "true", "rapid.checks": "12", "rapid.steps": "40"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

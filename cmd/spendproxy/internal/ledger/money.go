@@ -206,7 +206,7 @@ func (l *Ledger) Doubts(ctx context.Context, limit int) ([]Doubt, error) {
 			UPDATE spendproxy.subjects s SET asked_at = $1 FROM due WHERE s.id = due.id
 			RETURNING s.id, intent, object, refund, since, stripe_customer, customer_id, billing_period
 		)
-		SELECT * FROM asked ORDER BY since, id`, now, limit)
+		SELECT * FROM asked ORDER BY since, id`, now, limitOf(limit))
 	if err != nil {
 		return nil, fmt.Errorf("list doubts: %w", err)
 	}

@@ -71,7 +71,7 @@ func TestC092_FailedCallsGiveTheRoomBack(t *testing.T) {
 	k := r.key(100_000)
 	id := r.forward(k, charge("real", 30_000))
 	r.finish(paid(id, ch("ch_real", 30_000)))
-	for i := range 200 {
+	for i := range 100 {
 		c := charge("f"+string(rune('a'+i%26))+time.Duration(i).String(), 50_000)
 		id := r.forward(k, c)
 		switch i % 5 {

@@ -111,6 +111,14 @@ type send struct {
 
 func (s *subject) open() bool { return s.state == stateReserved || s.state == stateHeld }
 
+// made is the object that the subject's call made, empty until it is known.
+func (s *subject) made() string {
+	if s.object != "" {
+		return s.object
+	}
+	return s.intent
+}
+
 // drop removes the sends that are proven to have executed nothing.
 func (s *subject) drop(proven func(send) bool) {
 	n := len(s.sends)
@@ -151,6 +159,7 @@ type bookID struct {
 type book struct {
 	held, spent, charges          int64
 	addHeld, addSpent, addCharges int64
+	stored                        bool // there is a row of it
 }
 
 func (p *page) book(id bookID) *book {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// save queues everything that the page changed.
+// save queues everything that the page changed in the books.
 func (p *page) save(b *pgx.Batch) error {
 	p.saveKeys(b)
 	p.saveAnswers(b)
@@ -19,9 +19,6 @@ func (p *page) save(b *pgx.Batch) error {
 	p.saveObjects(b)
 	p.saveBooks(b)
 	p.saveObligations(b)
-	if len(p.audit) > 0 {
-		queueAudit(b, p.audit)
-	}
 	return nil
 }
 
@@ -33,6 +30,25 @@ func (p *page) commit(ctx context.Context, conn *pgx.Conn) error {
 	}
 	p.wrote = b.Len() > 0
 	b.Queue(`COMMIT`)
+	return conn.SendBatch(ctx, b).Close()
+}
+
+// flushSQL commits something that says nothing, where there is nothing to tell.
+const flushSQL = `SELECT pg_logical_emit_message(true, 'spendproxy', '')`
+
+// tell writes the audit's rows, and waits until they and the page, committed
+// before them, are on the disk, and with the standbys that must have them.
+func (p *page) tell(ctx context.Context, conn *pgx.Conn) error {
+	b := &pgx.Batch{}
+	switch {
+	case len(p.audit) > 0:
+		b.Queue(plansSQL)
+		queueAudit(b, p.audit)
+	case p.wrote:
+		b.Queue(flushSQL)
+	default:
+		return nil
+	}
 	return conn.SendBatch(ctx, b).Close()
 }
 
@@ -153,21 +169,23 @@ func (p *page) saveObjects(b *pgx.Batch) {
 func (p *page) saveBooks(b *pgx.Batch) {
 	var vaults, currencies, days []string
 	var held, spent, charges []int64
+	fresh := false
 	for id, here := range p.books {
 		if here.addHeld == 0 && here.addSpent == 0 && here.addCharges == 0 {
 			continue
 		}
 		vaults, currencies, days = append(vaults, id.vault), append(currencies, string(id.currency)), append(days, id.day)
 		held, spent, charges = append(held, here.addHeld), append(spent, here.addSpent), append(charges, here.addCharges)
+		fresh = fresh || !here.stored && here.addHeld >= 0 // what is taken off was once put there
 	}
 	if len(vaults) == 0 {
 		return
 	}
-	// The rows are made first: what is taken off a sum may not be inserted, since
-	// the checks hold for rows that give way to an update as well.
-	b.Queue(`INSERT INTO spendproxy.books (vault_key, currency, day, held_minor, spent_minor, charges)
-		SELECT vault_key, currency, day, 0, 0, 0 FROM unnest($1::text[], $2::text[], $3::text[]) AS n(vault_key, currency, day)
-		ON CONFLICT (vault_key, currency, day) DO NOTHING`, vaults, currencies, days)
+	if fresh {
+		b.Queue(`INSERT INTO spendproxy.books (vault_key, currency, day, held_minor, spent_minor, charges)
+			SELECT vault_key, currency, day, 0, 0, 0 FROM unnest($1::text[], $2::text[], $3::text[]) AS n(vault_key, currency, day)
+			ON CONFLICT (vault_key, currency, day) DO NOTHING`, vaults, currencies, days)
+	}
 	b.Queue(`UPDATE spendproxy.books b SET held_minor = b.held_minor + n.held,
 			spent_minor = least(b.spent_minor::numeric + n.spent, 9223372036854775807)::bigint, charges = b.charges + n.charges
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[]) AS n(vault_key, currency, day, held, spent, charges)
