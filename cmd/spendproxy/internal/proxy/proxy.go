@@ -78,7 +78,10 @@ type exchange struct {
 // over the wire, so nothing in front of it may clean paths.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{w: w, r: r, id: newID(), start: time.Now()}
-	x.began, _ = p.now(r.Context()) // for the audit; the ledger has a clock of its own
+	var err error
+	if x.began, err = p.now(r.Context()); err != nil { // for the audit alone: the ledger asks for itself
+		x.began = x.start.UTC()
+	}
 	p.metrics.inFlight.Inc()
 	defer p.metrics.inFlight.Dec()
 	defer p.recovered(x)
