@@ -164,7 +164,7 @@ func (h *trial) doBegin(t *rapid.T) {
 
 func (h *trial) doFinish(t *rapid.T) {
 	if len(h.m.calls) == 0 {
-		t.Skip("nothing is under way")
+		return // nothing is under way
 	}
 	// Ids are random: calls are drawn in the order in which they were sent.
 	calls := slices.SortedFunc(maps.Values(h.m.calls), func(a, b *sent) int {
@@ -237,7 +237,7 @@ func (h *trial) doFinish(t *rapid.T) {
 func (h *trial) doObserve(t *rapid.T) {
 	x := h.draw()
 	if !x.intent {
-		t.Skip("no read shows it")
+		return // no read shows it
 	}
 	h.now, _ = h.clock.Now(h.Context())
 	states := []policy.ObjectState{x.final}
