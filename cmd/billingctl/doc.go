@@ -1,12 +1,14 @@
 // Command billingctl is the operator's tool: it runs the demo, dispatches
 // commands, imports customers, follows the log, and looks after processors,
-// dead letters and read models.
+// dead letters and read models, and after the spend proxy's vault keys.
 //
 // It reaches billingd over HTTP (--url or BILLINGCTL_URL, with the token in
 // BILLINGCTL_TOKEN). What changes how the service itself works (migrate,
 // replay, processors pause, resume and reset, dead-letters retry and skip) goes
 // to the database that DATABASE_URL names; billingd may run meanwhile, and
-// every such change is written down with who made it and why.
+// every such change is written down with who made it and why. vault-keys goes to
+// the spend proxy's admin API (--admin-url or SPENDPROXY_ADMIN_URL, with the
+// admin token in SPENDPROXY_ADMIN_TOKEN).
 //
 // Secrets come by environment alone, because a command line is readable by
 // everyone on the machine.

@@ -140,8 +140,8 @@ func (a *App) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	// The ledger's writers stop last: calls under way are still booked.
-	books, close := context.WithCancel(context.WithoutCancel(ctx))
-	defer close()
+	books, closeBooks := context.WithCancel(context.WithoutCancel(ctx))
+	defer closeBooks()
 	var writers, parts sync.WaitGroup
 	writers.Go(func() {
 		if err := a.ledger.Run(books); err != nil {
@@ -173,7 +173,7 @@ func (a *App) Run(ctx context.Context) error {
 	a.log.Info("spendproxy is stopping", "grace", a.settings.Grace)
 	a.shutdown(context.WithoutCancel(ctx), servers)
 	parts.Wait()
-	close()
+	closeBooks()
 	writers.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

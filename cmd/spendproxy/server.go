@@ -34,7 +34,7 @@ func newServer(h http.Handler, log *slog.Logger) *http.Server {
 
 // handler sends a request to its part, by the target as it came. side is the
 // admin API, nil on a listener that does not serve it.
-func (a *App) handler(main, side http.Handler) http.Handler {
+func (a *App) handler(front, side http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodGet && r.RequestURI == "/healthz":
@@ -46,7 +46,7 @@ func (a *App) handler(main, side http.Handler) http.Handler {
 		case side != nil && admin.Owns(r):
 			side.ServeHTTP(w, r)
 		default:
-			main.ServeHTTP(w, r)
+			front.ServeHTTP(w, r)
 		}
 	})
 }

@@ -85,6 +85,7 @@
 //	429 rate_limit, lock_timeout                      retry_same_key
 //	401, 403, 404, 429 that are replays               unknown, quiet for a day: they come back with the key
 //	409, any other 4xx, 502, 503, 504                 unknown
+//	502 upstream_unreachable (the spend proxy)        retry_same_key (it could not be sent)
 //	500                                               unknown, quiet for a day
 //	not a byte of the body was read for sending       retry_same_key
 //	time-out, reset, EOF, anything else on the way    unknown

@@ -112,6 +112,8 @@ func refusal(a answer) domain.Outcome {
 		return unknown("Stripe failed; it may still complete or undo the request", quietStored, a, nil)
 	case a.status >= 300 && a.status < 400:
 		return unknown("a redirect, which is not followed", quiet, a, nil)
+	case a.status == 502 && a.code == "upstream_unreachable": // the spend proxy's own word for "not sent"
+		return retry("the spend proxy could not reach Stripe", a)
 	case a.fault == unreadable:
 		return unknown(a.why, quiet, a, nil)
 	case a.kind == "idempotency_error":

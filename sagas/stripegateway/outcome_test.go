@@ -144,6 +144,7 @@ var takeTable = []row{
 	{name: "502 empty", status: 502, body: "", class: domain.Unknown, quiet: 900},
 	{name: "502 in Stripe's form", status: 502, body: stripeError(apiError, ""), class: domain.Unknown, quiet: 900},
 	{name: "503", status: 503, body: stripeError(apiError, ""), header: []string{"Stripe-Should-Retry", "true"}, class: domain.Unknown, quiet: 900},
+	{name: "the proxy could not reach Stripe", status: 502, body: stripeError(apiError, "upstream_unreachable"), header: []string{"Stripe-Should-Retry", "false"}, class: domain.RetrySameKey, code: "upstream_unreachable"},
 	{name: "504", status: 504, body: html, class: domain.Unknown, quiet: 900},
 	{name: "418", status: 418, body: stripeError(badReq, ""), class: domain.Unknown, quiet: 900},
 }

@@ -83,6 +83,11 @@ func (i issueKey) Run(s *shell) error {
 	if err := s.secret(document, v.Secret); err != nil {
 		return err
 	}
+	if len(v.VaultKey.Secrets) > 1 {
+		if _, err := fmt.Fprintln(s.Err, "The run has this key already, with the terms below; this is one more secret for it."); err != nil {
+			return err
+		}
+	}
 	caps := make([]string, len(v.VaultKey.Caps))
 	for i, c := range v.VaultKey.Caps {
 		caps[i] = display(c.Cap, c.Currency)
@@ -200,7 +205,15 @@ func (e extendKey) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	return show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) })
+	if err := show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) }); err != nil {
+		return err
+	}
+	var v vaultKey
+	if err := json.Unmarshal(document, &v); err == nil && (v.ExpiresAt == nil || v.ExpiresAt.Format(time.RFC3339) != at) {
+		_, err = fmt.Fprintln(s.Err, "It worked for longer already, which is left as it is; revoke ends a key.")
+		return err
+	}
+	return nil
 }
 
 // Run rotates the key.

@@ -41,13 +41,14 @@ type server struct {
 	ledger  Ledger
 	tokens  Tokens
 	log     *slog.Logger
+	limits  limits
 	uploads chan struct{}
 }
 
 // New is the API's handler. It answers everything itself, also what is not
 // under [Prefix], and is safe for concurrent use.
 func New(l Ledger, t Tokens, log *slog.Logger) http.Handler {
-	return &server{ledger: l, tokens: t, log: log, uploads: make(chan struct{}, uploads)}
+	return &server{ledger: l, tokens: t, log: log, limits: patience, uploads: make(chan struct{}, uploads)}
 }
 
 // Owns reports whether a request is for the admin API, by its target as it came

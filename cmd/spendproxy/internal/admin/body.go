@@ -10,13 +10,21 @@ import (
 	"time"
 )
 
-const (
-	bodyMost = 1 << 20
-	bodyTime = 10 * time.Second
-)
+const bodyMost = 1 << 20
+
+// limits are how long a caller may take.
+type limits struct {
+	body     time.Duration // for all of a body that is one object
+	line     time.Duration // for the next of a manifest to arrive
+	manifest time.Duration // for all of it
+	turn     time.Duration // that a manifest waits for others
+}
+
+var patience = limits{body: 10 * time.Second, line: 10 * time.Second, manifest: 10 * time.Minute, turn: 30 * time.Second}
 
 // readObject reads the body of a request as one JSON object.
-func readObject(w http.ResponseWriter, r *http.Request) (*object, error) {
+func (s *server) readObject(c call) (*object, error) {
+	w, r := c.w, c.r
 	if err := checkContent(r, "application/json"); err != nil {
 		return nil, err
 	}
@@ -24,7 +32,7 @@ func readObject(w http.ResponseWriter, r *http.Request) (*object, error) {
 		return nil, tooLarge()
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // not every writer has one
+	_ = control.SetReadDeadline(time.Now().Add(s.limits.body)) // not every writer has one
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMost))
 	if err != nil {
 		return nil, bodyProblem(err)

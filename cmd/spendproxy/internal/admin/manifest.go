@@ -18,8 +18,6 @@ import (
 
 const (
 	lineMost     = 64 << 10
-	lineTime     = 10 * time.Second // for the next of the body to arrive
-	manifestTime = 10 * time.Minute // for all of it
 	refusedShown = 100
 )
 
@@ -50,12 +48,14 @@ func (s *server) manifest(c call) (answer, error) {
 		defer func() { <-s.uploads }()
 	case <-c.r.Context().Done():
 		return answer{}, c.r.Context().Err()
+	case <-time.After(s.limits.turn): // a body that is not read does not tell that its sender has gone
+		return answer{}, refusedBody(http.StatusServiceUnavailable, "busy", "other manifests are being taken; send the very same request again")
 	}
 	control := http.NewResponseController(c.w)
 	_ = control.SetWriteDeadline(time.Time{}) // not every writer has deadlines
-	end := time.Now().Add(manifestTime)
+	end := time.Now().Add(s.limits.manifest)
 	in := &lines{in: bufio.NewReaderSize(c.r.Body, lineMost), arm: func() {
-		_ = control.SetReadDeadline(earlier(time.Now().Add(lineTime), end))
+		_ = control.SetReadDeadline(earlier(time.Now().Add(s.limits.line), end))
 	}}
 	registered, err := s.ledger.Register(c.r.Context(), c.name, in.entries())
 	_ = control.SetReadDeadline(time.Time{})

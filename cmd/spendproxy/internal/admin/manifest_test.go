@@ -1,15 +1,12 @@
 package admin_test
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 type registered struct {
@@ -157,25 +154,12 @@ func TestManifestBreaksOff(t *testing.T) {
 	t.Parallel()
 	i := start(t)
 	k, path := i.run()
-	c, err := net.Dial("tcp", strings.TrimPrefix(i.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintf(c, "PUT %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: 100000\r\n\r\n%s", path, adminToken, bill(1, "")+bill(2, ""))
+	c := i.begin("PUT", path, "application/x-ndjson", 100_000, bill(1, "")+bill(2, ""))
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	res, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "body_broken") {
-		t.Errorf("got %d %s", res.StatusCode, text)
+	if a := i.answered(c); a.status != http.StatusBadRequest || a.code() != "body_broken" {
+		t.Errorf("got %d %s", a.status, a.body)
 	}
 	var shown key
 	i.want(200, &shown, adminToken, "GET", "/admin/v1/vault-keys/"+k.ID, "")

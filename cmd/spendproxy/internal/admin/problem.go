@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/billonce/billonce/cmd/spendproxy/internal/ledger"
 	"github.com/billonce/billonce/domain"
@@ -69,7 +70,11 @@ func problemOf(err error) *problem {
 	}
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
-			return &problem{status: r.status, code: r.code, message: err.Error()}
+			words := r.err.Error()
+			if _, what, ok := strings.Cut(err.Error(), words+": "); ok { // what is invalid
+				words = what
+			}
+			return &problem{status: r.status, code: r.code, message: words}
 		}
 	}
 	return &problem{status: http.StatusServiceUnavailable, code: "ledger_unavailable",

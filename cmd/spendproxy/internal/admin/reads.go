@@ -94,7 +94,7 @@ func (s *server) books(c call) (answer, error) {
 
 // release gives up a reservation on an operator's word.
 func (s *server) release(c call) (answer, error) {
-	o, err := readObject(c.w, c.r)
+	o, err := s.readObject(c)
 	if err != nil {
 		return answer{}, err
 	}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/rand"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -68,8 +69,13 @@ func (p *Proxy) refuse(x *exchange, v policy.Verdict) {
 	p.logRefusal(x, v)
 }
 
+// logRefusal writes a line; strangers at the door are not worth one.
 func (p *Proxy) logRefusal(x *exchange, v policy.Verdict) {
-	p.log.Info("call refused", "call", x.id, "vault_key", x.key.ID, "rule", string(x.call.Rule), "path", x.call.Path,
+	level := slog.LevelInfo
+	if x.key.ID == "" {
+		level = slog.LevelDebug
+	}
+	p.log.Log(x.r.Context(), level, "call refused", "call", x.id, "vault_key", x.key.ID, "rule", string(x.call.Rule), "path", x.call.Path,
 		"idempotency_key", x.call.Key, "status", v.Status, "code", string(v.Code), "reason", v.Reason)
 }
 
@@ -124,6 +130,7 @@ func (p *Proxy) write(x *exchange, status int, body []byte) {
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // whoever has gone does not read it
 	_ = control.Flush()
+	_ = control.SetWriteDeadline(time.Time{}) // the connection's next answer may be another part's
 }
 
 func requestID() string { return requestIDOf(rand.Text()) }

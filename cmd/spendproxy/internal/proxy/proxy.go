@@ -38,7 +38,7 @@ type Proxy struct {
 
 // Bounds of the ledger's part of a call, and of what is held in memory.
 const (
-	ledgerTimeout = 10 * time.Second
+	ledgerTimeout = 5 * time.Second
 	maxLists      = 16
 	maxRounds     = 4 // of asking, learning and asking again
 )
@@ -78,7 +78,10 @@ type exchange struct {
 // over the wire, so nothing in front of it may clean paths.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{w: w, r: r, id: newID(), start: time.Now()}
-	x.began, _ = p.now(r.Context()) // for the audit; the ledger has a clock of its own
+	var err error
+	if x.began, err = p.now(r.Context()); err != nil { // for the audit alone: the ledger asks for itself
+		x.began = x.start.UTC()
+	}
 	p.metrics.inFlight.Inc()
 	defer p.metrics.inFlight.Dec()
 	defer p.recovered(x)
@@ -202,8 +205,12 @@ func (p *Proxy) recovered(x *exchange) {
 	if x.sent && !x.finished {
 		p.finish(x, ledger.Result{ID: x.id, Fate: ledger.Lost})
 	}
-	if !x.answered {
-		p.deny(x, policy.Refuse(http.StatusBadGateway, policy.CodeUpstream, "the spend proxy failed; what became of the call is unknown"))
+	switch {
+	case x.answered:
+	case x.sent:
+		p.answerError(x, policy.Refuse(http.StatusBadGateway, policy.CodeUpstream, "the spend proxy failed; what became of the call is unknown, and repeating it with its Idempotency-Key is safe"))
+	default:
+		p.answerError(x, policy.Refuse(http.StatusBadGateway, policy.CodeUnsent, "the spend proxy failed; nothing was executed"))
 	}
 }
 
