@@ -55,7 +55,7 @@ func (c *Client) Batch(ctx context.Context, orders []Order, answered func(i int,
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	res, err := c.http.Do(req)
 	if err != nil {
-		return unreachable(err)
+		return c.unreachable(err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {

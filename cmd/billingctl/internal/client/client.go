@@ -13,24 +13,41 @@ import (
 	"time"
 )
 
-// Client calls one billingd. It is safe for concurrent use.
+// Client calls one billingd, or one spend proxy. It is safe for concurrent use.
 type Client struct {
+	name  string // of whom it calls, for errors
 	base  *url.URL
 	token string
+	actor string // sent as X-Actor; empty: not sent
 	http  *http.Client
 }
 
 // New makes a client of the service at base, such as http://127.0.0.1:8080.
 // An empty token sends none.
 func New(base, token string) (*Client, error) {
+	return newClient("billingd", base, token, "http://127.0.0.1:8080")
+}
+
+// NewProxy makes a client of the admin API of the spend proxy at base, which
+// writes down that actor was at work.
+func NewProxy(base, token, actor string) (*Client, error) {
+	c, err := newClient("the spend proxy", base, token, "http://127.0.0.1:4000")
+	if err != nil {
+		return nil, err
+	}
+	c.actor = actor
+	return c, nil
+}
+
+func newClient(name, base, token, example string) (*Client, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-		return nil, errors.New("the address of billingd must be a URL such as http://127.0.0.1:8080")
+		return nil, fmt.Errorf("the address of %s must be a URL such as %s", name, example)
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = 2 * time.Minute // longer than the service lets anyone wait
-	return &Client{base: u, token: token, http: &http.Client{
+	return &Client{name: name, base: u, token: token, http: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -137,18 +154,21 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	if c.actor != "" {
+		req.Header.Set("X-Actor", c.actor)
+	}
 	return req, nil
 }
 
 func (c *Client) do(req *http.Request) (status int, body json.RawMessage, err error) {
 	res, err := c.http.Do(req)
 	if err != nil {
-		return 0, nil, unreachable(err)
+		return 0, nil, c.unreachable(err)
 	}
 	defer res.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(res.Body, answerMost))
 	if err != nil {
-		return res.StatusCode, nil, fmt.Errorf("read the answer of billingd: %w", err)
+		return res.StatusCode, nil, fmt.Errorf("read the answer of %s: %w", c.name, err)
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
 		return res.StatusCode, nil, problemIn(res.StatusCode, body)
@@ -156,20 +176,27 @@ func (c *Client) do(req *http.Request) (status int, body json.RawMessage, err er
 	return res.StatusCode, body, nil
 }
 
+// problemIn reads problem details, or the spend proxy's errors.
 func problemIn(status int, body []byte) *Problem {
-	p := &Problem{}
-	if err := json.Unmarshal(body, p); err != nil {
-		p = &Problem{}
+	var v struct {
+		Problem
+		Error struct{ Code, Message string }
 	}
-	p.Status = status
-	return p
+	if err := json.Unmarshal(body, &v); err != nil {
+		return &Problem{Status: status}
+	}
+	if v.Error.Code != "" {
+		v.Code, v.Detail = v.Error.Code, v.Error.Message
+	}
+	v.Status = status
+	return &v.Problem
 }
 
 // unreachable says what could not be reached, without the method and URL that
 // net/http puts in front of it.
-func unreachable(err error) error {
+func (c *Client) unreachable(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("reach billingd: %w", u.Err)
+		err = u.Err
 	}
-	return fmt.Errorf("reach billingd: %w", err)
+	return fmt.Errorf("reach %s: %w", c.name, err)
 }

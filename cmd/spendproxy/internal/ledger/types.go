@@ -82,6 +82,7 @@ type Result struct {
 	Fate     Fate
 	Answer   Answer
 	Refused  bool             // the answer proves that this call executed nothing (policy.Proves)
+	Settles  bool             // and that no earlier send of its key did (policy.Settles)
 	Evidence *policy.Evidence // what the answer shows about the object; nil: nothing
 	Latency  time.Duration
 }
@@ -91,7 +92,12 @@ type Doubt struct {
 	Subject string // pi_…, or key:… of a legacy charge or refund
 	Intent  string
 	Charge  string
+	Refund  string
 	Since   time.Time
+
+	// Of a charge whose id is not known: whose it is, and of which bill.
+	StripeCustomer string
+	Bill           policy.BillID
 }
 
 // Note is a call as the audit shows it, beside those that pass Begin.

@@ -48,7 +48,7 @@ type Call struct {
 	Object string // the id in the path; empty for a create or a list
 
 	Key         string   // Idempotency-Key; empty for a GET
-	Form        []Pair   // of a POST, in the order of the body
+	Form        []Pair   // parameters: of a POST in the order of its body, of a GET in that of its query
 	Fingerprint [32]byte // of method, path and parameters, whatever their order
 
 	// What the parameters say. Zero where they say nothing.
@@ -130,7 +130,8 @@ type Evidence struct {
 	Refunded       bool
 	StripeCustomer string
 	Bill           BillID // by markers; zero: none, or they cannot be read
-	LatestCharge   string
+	LatestCharge   string // of an intent; of a refund the charge whose money it gives back
+	Key            string // Idempotency-Key of the request that caused it; only an event tells
 	Created        time.Time
 	Raw            []byte // the object as Stripe wrote it, where it was the whole answer
 }

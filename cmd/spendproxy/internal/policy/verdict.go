@@ -37,7 +37,8 @@ const (
 	CodeReused        Code = "idempotency_key_reused" // 400 idempotency_error: the key came with other parameters
 	CodeVaultKey      Code = "vault_key_invalid"      // 401: unknown, revoked, retired or expired
 	CodeStore         Code = "ledger_unavailable"     // 503: our own store is away; nothing was sent
-	CodeUpstream      Code = "upstream_unavailable"   // 502, 504: Stripe could not be asked, or did not answer
+	CodeUpstream      Code = "upstream_unavailable"   // 502, 504: Stripe did not answer; what a POST did is unknown
+	CodeUnsent        Code = "upstream_unreachable"   // 502: Stripe could not be asked; nothing was executed
 )
 
 func allowed(reason string) Verdict { return Verdict{Allow: true, Reason: reason} }

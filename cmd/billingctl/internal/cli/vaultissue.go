@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+type (
+	issueKey struct {
+		Label       string           `help:"What the key is for, such as the program that will hold it." placeholder:"TEXT"`
+		ForRun      string           `name:"run" help:"Name of a run: the same run has one key, however often it is issued." placeholder:"RUN"`
+		Environment string           `help:"Environment of the run." placeholder:"NAME"`
+		Rule        []string         `help:"An operation that the key may use, such as intents:create; as often as needed." placeholder:"RULE"`
+		Cap         map[string]int64 `help:"Cap of a currency in minor units, such as usd=60000; as often as needed. Without one no money can be moved." placeholder:"CURRENCY=MINOR" mapsep:","`
+		Ceiling     map[string]int64 `help:"What one charge in a currency may take at most, in minor units." placeholder:"CURRENCY=MINOR" mapsep:","`
+		CountCap    int64            `help:"How many charges there may be, over all currencies." placeholder:"N"`
+		Window      string           `help:"What caps count over: total (the key's life) or day (a day of UTC)." enum:"total,day" default:"total" placeholder:"WINDOW"`
+		Mode        string           `help:"open counts, report also writes down what enforce would refuse, enforce refuses." enum:"open,report,enforce" default:"enforce" placeholder:"MODE"`
+		Manifest    bool             `help:"Bind the key to a manifest of bills, which billingd registers."`
+		Expires     string           `help:"When the key ends." placeholder:"TIME"`
+	}
+	raiseKey struct {
+		Key      string `arg:"" help:"Id of the vault key."`
+		Currency string `arg:"" help:"Currency of the cap, such as usd."`
+		To       *int64 `help:"The cap from now on, in minor units; it may be lower." placeholder:"MINOR" xor:"cap" required:""`
+		By       *int64 `help:"By how much the cap rises, in minor units." placeholder:"MINOR" xor:"cap" required:""`
+		Until    string `help:"When the former cap holds again; left out, never." placeholder:"TIME"`
+		Reason   string `required:"" help:"Why, for whoever reads the record later." placeholder:"TEXT"`
+	}
+	extendKey struct {
+		Key    string `arg:"" help:"Id of the vault key."`
+		Until  string `required:"" help:"When the key ends." placeholder:"TIME"`
+		Reason string `required:"" help:"Why, for whoever reads the record later." placeholder:"TEXT"`
+	}
+	rotateKey struct {
+		Key   string        `arg:"" help:"Id of the vault key."`
+		Grace time.Duration `help:"How long the older secrets go on working." default:"10m" placeholder:"DURATION"`
+	}
+	revokeKey struct {
+		Key    string `arg:"" help:"Id of the vault key."`
+		Reason string `required:"" help:"Why, for whoever reads the record later." placeholder:"TEXT"`
+	}
+	releaseAmount struct {
+		Subject string `arg:"" help:"What is held: the id of an intent, or key: and the idempotency key of a legacy charge or a refund."`
+		Reason  string `required:"" help:"How it is known that no money moved, for whoever reads the record later." placeholder:"TEXT"`
+	}
+)
+
+// Help is what vault-keys issue --help says beyond the flags.
+func (issueKey) Help() string {
+	return `The rules are intents:create, intents:confirm, intents:cancel, intents:read, charges:create, charges:read, customers:read, payment_methods:read, account:read, refunds:create, refunds:read and events:read.
+
+The secret is printed alone, so that it can be kept without being seen:
+
+    export STRIPE_API_KEY=$(billingctl vault-keys issue --label agent --rule intents:create --rule intents:confirm --cap usd=60000 --window day)`
+}
+
+// Run issues the key.
+func (i issueKey) Run(s *shell) error {
+	fields, err := i.fields()
+	if err != nil {
+		return err
+	}
+	c, err := s.proxy()
+	if err != nil {
+		return err
+	}
+	document, err := post(s, c, "/admin/v1/vault-keys", fields)
+	if err != nil {
+		return err
+	}
+	var v struct {
+		VaultKey vaultKey `json:"vault_key"`
+		Secret   string   `json:"secret"`
+	}
+	if err := json.Unmarshal(document, &v); err != nil || v.Secret == "" {
+		return fmt.Errorf("read the answer of the spend proxy: the vault key's secret is not in it")
+	}
+	if err := s.secret(document, v.Secret); err != nil {
+		return err
+	}
+	caps := make([]string, len(v.VaultKey.Caps))
+	for i, c := range v.VaultKey.Caps {
+		caps[i] = display(c.Cap, c.Currency)
+		if c.Ceiling > 0 {
+			caps[i] += " (" + display(c.Ceiling, c.Currency) + " a charge)"
+		}
+	}
+	if len(caps) == 0 {
+		caps = []string{"no cap, so no money can be moved"}
+	}
+	if v.VaultKey.Manifest {
+		caps = []string{"capped by its manifest"}
+	}
+	over := map[string]string{"total": "in all", "day": "a day"}[v.VaultKey.Window]
+	_, err = fmt.Fprintf(s.Err, "vault key %s (%s): %s, %s %s; %s\n", v.VaultKey.ID, v.VaultKey.Label, v.VaultKey.Mode, strings.Join(caps, ", "), over, v.VaultKey.life())
+	return err
+}
+
+// fields are the request's; what was not given is left to the proxy.
+func (i issueKey) fields() (map[string]any, error) {
+	if i.ForRun == "" && (i.Label == "" || len(i.Rule) == 0) {
+		return nil, usage("--label and one --rule at least are needed, or --run and --environment")
+	}
+	fields := map[string]any{"mode": i.Mode, "window": i.Window}
+	for name, value := range map[string]string{"label": i.Label, "run": i.ForRun, "environment": i.Environment} {
+		if value != "" {
+			fields[name] = value
+		}
+	}
+	if len(i.Rule) > 0 {
+		fields["rules"] = i.Rule
+	}
+	if i.Manifest {
+		fields["manifest"] = true
+	}
+	if i.CountCap != 0 {
+		fields["count_cap"] = i.CountCap
+	}
+	if i.Expires != "" {
+		at, err := timeFlag("--expires", i.Expires)
+		if err != nil {
+			return nil, err
+		}
+		fields["expires_at"] = at
+	}
+	type terms struct {
+		Currency string `json:"currency"`
+		Cap      int64  `json:"cap_minor"`
+		Ceiling  int64  `json:"ceiling_minor,omitempty"`
+	}
+	var caps []terms
+	for currency, minor := range i.Cap {
+		caps = append(caps, terms{currency, minor, i.Ceiling[currency]})
+	}
+	for currency := range i.Ceiling {
+		if _, ok := i.Cap[currency]; !ok {
+			return nil, usage("--ceiling %s=… needs --cap %s=…", currency, currency)
+		}
+	}
+	slices.SortFunc(caps, func(a, b terms) int { return strings.Compare(a.Currency, b.Currency) })
+	if caps != nil {
+		fields["caps"] = caps
+	}
+	return fields, nil
+}
+
+// secret prints a secret alone, and says on the other stream that this was it.
+func (s *shell) secret(document json.RawMessage, secret string) error {
+	if err := show(s, document, func(json.RawMessage) error { return s.printf("%s\n", secret) }); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(s.Err, "This secret is shown now and never again: keep it where secrets are kept.")
+	return err
+}
+
+// timeFlag reads a time or a day, whose beginning in UTC is meant.
+func timeFlag(flag, value string) (string, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, value); err == nil {
+			return t.UTC().Format(time.RFC3339), nil
+		}
+	}
+	return "", usage("%s must be a time such as 2026-12-31T23:59:59Z or a day such as 2026-12-31", flag)
+}
+
+// Run changes the cap.
+func (r raiseKey) Run(s *shell) error {
+	fields := map[string]any{"currency": r.Currency, "reason": r.Reason}
+	if r.To != nil {
+		fields["to_minor"] = *r.To
+	} else {
+		fields["by_minor"] = *r.By
+	}
+	if r.Until != "" {
+		at, err := timeFlag("--until", r.Until)
+		if err != nil {
+			return err
+		}
+		fields["until"] = at
+	}
+	document, err := s.change(r.Key, "/raises", fields)
+	if err != nil {
+		return err
+	}
+	return show(s, document, func(v vaultKey) error { return v.write(s) })
+}
+
+// Run extends the key.
+func (e extendKey) Run(s *shell) error {
+	at, err := timeFlag("--until", e.Until)
+	if err != nil {
+		return err
+	}
+	document, err := s.change(e.Key, "/extend", map[string]any{"expires_at": at, "reason": e.Reason})
+	if err != nil {
+		return err
+	}
+	return show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) })
+}
+
+// Run rotates the key.
+func (r rotateKey) Run(s *shell) error {
+	document, err := s.change(r.Key, "/rotate", map[string]any{"grace": r.Grace.String()})
+	if err != nil {
+		return err
+	}
+	var v struct {
+		Secret string `json:"secret"`
+	}
+	if err := json.Unmarshal(document, &v); err != nil || v.Secret == "" {
+		return fmt.Errorf("read the answer of the spend proxy: the vault key's secret is not in it")
+	}
+	if err := s.secret(document, v.Secret); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.Err, "vault key %s: its older secrets work for %s more\n", r.Key, r.Grace)
+	return err
+}
+
+// Run revokes the key.
+func (r revokeKey) Run(s *shell) error {
+	document, err := s.change(r.Key, "/revoke", map[string]any{"reason": r.Reason})
+	if err != nil {
+		return err
+	}
+	return show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) })
+}
+
+// Run releases what is held.
+func (r releaseAmount) Run(s *shell) error {
+	c, err := s.proxy()
+	if err != nil {
+		return err
+	}
+	document, err := post(s, c, "/admin/v1/reservations/"+url.PathEscape(r.Subject)+"/release", map[string]any{"reason": r.Reason})
+	if err != nil {
+		return err
+	}
+	return show(s, document, func(v struct{ Subject string }) error { return s.printf("%s is released\n", v.Subject) })
+}

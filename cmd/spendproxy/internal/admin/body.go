@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+const (
+	bodyMost = 1 << 20
+	bodyTime = 10 * time.Second
+)
+
+// readObject reads the body of a request as one JSON object.
+func readObject(w http.ResponseWriter, r *http.Request) (*object, error) {
+	if err := checkContent(r, "application/json"); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > bodyMost {
+		return nil, tooLarge()
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // not every writer has one
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMost))
+	if err != nil {
+		return nil, bodyProblem(err)
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	return parseObject(body)
+}
+
+// noBody refuses a body where none is looked at.
+func noBody(r *http.Request) error {
+	if r.ContentLength != 0 {
+		return refusedBody(http.StatusBadRequest, "unexpected_body", "this path takes no body")
+	}
+	return nil
+}
+
+// checkContent refuses a body that is not what the path takes: another media
+// type or character set, or a compressed one, whose size nobody knows.
+func checkContent(r *http.Request, mediaType string) error {
+	given, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	charset, ok := params["charset"]
+	if err != nil || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
+		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body must be %s in UTF-8", mediaType)
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
+	}
+	return nil
+}
+
+func bodyProblem(err error) *problem {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge()
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return refusedBody(http.StatusRequestTimeout, "body_timeout", "the body did not arrive in time")
+	}
+	return refusedBody(http.StatusBadRequest, "body_broken", "the body ended before it was complete")
+}
+
+func tooLarge() *problem {
+	return refusedBody(http.StatusRequestEntityTooLarge, "body_too_large", "the body must not exceed %d bytes", bodyMost)
+}

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
+)
+
+// Config is a checked configuration. Its secrets hide themselves, the tokens
+// excepted, which only the admin API is given.
+type Config struct {
+	Listen      string // host:port of the API for callers
+	AdminListen string // of the admin API; empty: on Listen
+	PortFile    string // where to write the chosen addresses; empty: nowhere
+
+	Upstream *url.URL // Stripe
+	Key      Secret   // the real one
+	Timeout  time.Duration
+
+	Database Secret
+	DBPool   int // connections at most
+
+	Tokens   admin.Tokens
+	ClockURL string // business time of a Stripe stand-in; empty: the database's
+	LogLevel slog.Level
+	Grace    time.Duration // for calls under way when the proxy is stopped
+}
+
+// ErrHelp is what Load returns when help was asked for and has been given.
+var ErrHelp = errors.New("help was asked for")
+
+// Error lists everything that is wrong with the settings, a line each, which
+// begins with the setting's name. It holds no value of any setting.
+type Error struct{ Faults []error }
+
+func (e *Error) Error() string { return errors.Join(e.Faults...).Error() }
+
+// Unwrap are the faults.
+func (e *Error) Unwrap() []error { return e.Faults }
+
+// flags are the settings that may come by command line, as text, so that all
+// that is wrong with them is found in one go.
+type flags struct {
+	Listen        string `help:"Address of the API for callers with vault keys." env:"SPENDPROXY_LISTEN" default:"127.0.0.1:8081" placeholder:"HOST:PORT"`
+	AdminListen   string `help:"Address of the admin API; not set: /admin/v1 of the former." env:"SPENDPROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	PortFile      string `help:"File to write the addresses to, once the proxy listens on them." env:"SPENDPROXY_PORT_FILE" placeholder:"PATH"`
+	Upstream      string `help:"Where Stripe's API is." env:"SPENDPROXY_UPSTREAM" default:"https://api.stripe.com" placeholder:"URL"`
+	Timeout       string `help:"Time limit of one call to Stripe; longer than the callers' own." env:"SPENDPROXY_TIMEOUT" default:"80s" placeholder:"DURATION"`
+	DBPool        string `name:"db-pool" help:"Database connections at most." env:"SPENDPROXY_DB_POOL" default:"16" placeholder:"N"`
+	ClockURL      string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"SPENDPROXY_CLOCK_URL" placeholder:"URL"`
+	LogLevel      string `help:"debug, info, warn or error." env:"SPENDPROXY_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+	ShutdownGrace string `help:"Time for calls under way when the proxy is stopped." env:"SPENDPROXY_SHUTDOWN_GRACE" default:"90s" placeholder:"DURATION"`
+}
+
+// Load reads the environment and args (without the program's name) and checks
+// everything. What is wrong comes as an *Error, all at once. Help goes to
+// stdout.
+func Load(args []string, stdout io.Writer) (Config, error) {
+	var f flags
+	help := false
+	parser, err := kong.New(&f,
+		kong.Name("spendproxy"),
+		kong.Description("Stands between programs and Stripe with the real key, and lets each vault key spend what it may."),
+		kong.Writers(stdout, io.Discard),
+		kong.Exit(func(int) { help = true }))
+	if err != nil {
+		return Config{}, err
+	}
+	var c check
+	_, err = parser.Parse(args)
+	if help {
+		return Config{}, ErrHelp
+	}
+	if err != nil {
+		c.bad("command line", "has an argument that is not known or lacks its value; see --help")
+		if _, err := parser.Parse(nil); err != nil {
+			return Config{}, &Error{c.faults}
+		}
+	}
+	config := c.configure(f)
+	if len(c.faults) > 0 {
+		return Config{}, &Error{c.faults}
+	}
+	return config, nil
+}
