@@ -15,10 +15,24 @@ type Input struct {
 	Now  time.Time  // business time, for commands that say when
 }
 
+// Scope is the right that a caller of a command needs, spelled as in
+// BILLING_TOKENS.
+type Scope string
+
+// The scopes. Dispatch is the ordinary business, which a shop's own programs
+// send. Operate is for decisions that are a person's: money that goes back or
+// stays where it should not be, and bills that end, or go on, on somebody's word
+// instead of Stripe's.
+const (
+	Dispatch Scope = "dispatch"
+	Operate  Scope = "operate"
+)
+
 // Spec is a public command as HTTP, the command line and OpenAPI see it.
 type Spec struct {
 	Name    string
 	Summary string
+	Scope   Scope
 	// NeedsKey: several equal commands are legitimate, so the caller must say
 	// with an Idempotency-Key which one this is.
 	NeedsKey bool
@@ -43,18 +57,20 @@ var registry = []Spec{
 	public[declareBillingDueBody]("declare-billing-due", "Declare a period due", free),
 	public[chargeBillingBody]("charge-billing", "Collect a bill", charging),
 	public[retryChargeBody]("retry-charge", "Make another attempt at a bill that was declined", charging),
-	public[releaseBillingBody]("release-billing", "Collect a bill that was not settled before a restore after all", keyed),
-	public[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
-	public[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
-	public[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),
-	public[dismissRefundProposalBody]("dismiss-refund-proposal", "Decide that a surplus charge's money stays", keyed),
+	operated[releaseBillingBody]("release-billing", "Collect a bill that was not settled before a restore after all", keyed),
+	operated[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
+	operated[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),
+	operated[refundChargeBody]("refund-charge", "Give money of a paid bill back", free),
+	operated[dismissRefundProposalBody]("dismiss-refund-proposal", "Decide that a surplus charge's money stays", keyed),
+	operated[pauseRunBody]("pause-run", "Stop the collection of a run's bills", keyed),
+	operated[resumeRunBody]("resume-run", "Let a run's bills be collected again", keyed),
 }
 
 // Commands that the service sends to itself, and commands that a later version
 // brings: known by name, refused by name.
 var (
 	internal = []string{"start-attempt", "commit-intent", "complete-closing", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
-	planned  = []string{"pause-run", "resume-run", "close-run"}
+	planned  = []string{"close-run"}
 )
 
 type keyRule int
@@ -70,7 +86,7 @@ type builder interface{ build(Input) (Request, error) }
 func public[B builder](name, summary string, rule keyRule) Spec {
 	var zero B
 	return Spec{
-		Name: name, Summary: summary, NeedsKey: rule == keyed, Charges: rule == charging, Body: zero,
+		Name: name, Summary: summary, Scope: Dispatch, NeedsKey: rule == keyed, Charges: rule == charging, Body: zero,
 		Decode: func(in Input) (Request, error) {
 			var body B
 			if err := decode(in.Body, &body); err != nil {
@@ -82,6 +98,13 @@ func public[B builder](name, summary string, rule keyRule) Spec {
 			return body.build(in)
 		},
 	}
+}
+
+// operated is a command for operators.
+func operated[B builder](name, summary string, rule keyRule) Spec {
+	s := public[B](name, summary, rule)
+	s.Scope = Operate
+	return s
 }
 
 // All lists the public commands, in the order a reader meets them.

@@ -52,8 +52,9 @@ const (
 )
 
 // CustomerBilled says that a bill is paid, by which charge. It beats every
-// other fact about the bill. Recovered: the charge was found at Stripe and the
-// log had not asked for it.
+// other fact about the bill. Recovered: the bill's own flight did not learn of
+// the charge. Either the log had not asked for it, or somebody who compared the
+// log with Stripe (the look, the reconciler) found it there.
 type CustomerBilled struct {
 	fact
 	CustomerID    CustomerID `json:"customer_id"`

@@ -264,7 +264,7 @@ func TestBillOfKnowsEveryFact(t *testing.T) {
 	for e := range domain.Events() {
 		v := reflect.New(reflect.TypeOf(e)).Elem()
 		f := v.FieldByName("BillingPeriod")
-		about := f.IsValid()
+		about := f.IsValid() && v.FieldByName("CustomerID").IsValid() // a run's fact is about many bills
 		if about {
 			f.Set(reflect.ValueOf(period("2026-11")))
 			v.FieldByName("CustomerID").Set(reflect.ValueOf(ada))

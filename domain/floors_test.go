@@ -24,12 +24,13 @@ var floors = map[string][]string{
 	"commands":                   {"domain", "eventstore"},
 	"sagas":                      {"domain", "eventstore", "eventstore/tracking", "commands"},
 	"sagas/stripegateway":        {"domain", "sagas"},
+	"sagas/vault":                {"domain", "sagas"},
 	"projections":                {"domain", "eventstore", "eventstore/tracking"},
 	"projections/projectiontest": {"domain", "eventstore", "eventstore/pgtest", "eventstore/tracking", "projections", "commands"},
 	"commands/commandstest":      {"domain", "commands"},
 	"cmd/stripesim":              {"domain"},
 	"cmd/spendproxy":             {"domain"},
-	"cmd/billingd":               {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "sagas", "sagas/stripegateway", "projections", "migrations"},
+	"cmd/billingd":               {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "sagas", "sagas/stripegateway", "sagas/vault", "projections", "migrations"},
 	"cmd/billingctl":             {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "projections", "migrations", "sagas"},
 }
 

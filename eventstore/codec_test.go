@@ -71,6 +71,10 @@ func samples() map[string]domain.Event {
 		domain.ChargeDisputed{
 			CustomerID: c, BillingPeriod: nov, DisputeID: "dp_3Nv", ChargeID: "ch_3Nv", Money: usd, Status: "needs_response", Reason: "fraudulent", Source: domain.SourceEvents,
 		},
+		domain.RunPaused{BillingPeriod: nov, At: at, Reason: "the spend cap is reached", Refusal: &domain.RunRefusal{
+			Code: "spend_cap_exceeded", Currency: "usd", AskedMinor: 4900, VaultKey: "9f2c41d07ab34e6f", CapMinor: new(int64(60_000)), LeftMinor: new(int64(400)),
+		}},
+		domain.RunResumed{BillingPeriod: nov, At: at, Reason: "the cap was raised"},
 	}
 	byName := map[string]domain.Event{}
 	for _, e := range facts {

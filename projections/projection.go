@@ -83,12 +83,13 @@ func names(events ...domain.Event) []string {
 }
 
 // billEvents are the facts that can move a bill: those about one bill, and
-// those about a customer that change all open ones.
+// those about a customer that change all open ones. A run's own facts are about
+// neither.
 var billEvents = func() (wanted []string) {
 	for e := range domain.Events() {
 		switch e.(type) {
 		case domain.CustomerRegistered, domain.PaymentMethodChanged, domain.SubscriptionActivated,
-			domain.SubscriptionAmountChanged, domain.SubscriptionPaused:
+			domain.SubscriptionAmountChanged, domain.SubscriptionPaused, domain.RunPaused, domain.RunResumed:
 		default:
 			wanted = append(wanted, e.EventName())
 		}

@@ -3,6 +3,7 @@ package sagas
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,10 +16,6 @@ import (
 
 // claimMost bounds the rows of one claim transaction.
 const claimMost = 128
-
-// claimable is the condition under which a row may be claimed.
-const claimable = `state IN ('reserved', 'sending', 'unknown', 'held', 'closing', 'action_required')
-	AND coalesce(greatest(lease_until, next_try_at), '-infinity'::timestamptz) <= clock_timestamp()`
 
 // task is what a claimed row is claimed for.
 type task int
@@ -35,13 +32,18 @@ type job struct {
 	r           *record
 	task        task
 	resolveOnly bool      // no confirm may be sent any more
+	turn        int       // of the bill's run when it was claimed
 	deadline    time.Time // the lease's end, on this machine's monotonic clock, reckoned from before the claim
 }
 
 // claim takes up to n rows in one short transaction. More says that there were
 // rows which others took first.
 func (c *Collector) claim(ctx context.Context, n int) (jobs []*job, more bool, err error) {
-	bills, err := c.candidates(ctx, n)
+	now, err := c.clock.Now(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	bills, err := c.candidates(ctx, n, now)
 	if err != nil || len(bills) == 0 {
 		return nil, false, err
 	}
@@ -50,8 +52,7 @@ func (c *Collector) claim(ctx context.Context, n int) (jobs []*job, more bool, e
 	if err := c.limit.WaitN(ctx, callsPerBill*min(len(bills), c.config.Concurrency)); err != nil {
 		return nil, false, fmt.Errorf("wait for the rate limit: %w", err)
 	}
-	now, err := c.clock.Now(ctx)
-	if err != nil {
+	if now, err = c.clock.Now(ctx); err != nil {
 		return nil, false, err
 	}
 	began := time.Now()
@@ -73,30 +74,14 @@ func (c *Collector) claim(ctx context.Context, n int) (jobs []*job, more bool, e
 	return jobs, len(jobs) == 0, nil
 }
 
-// candidates reads rows that look claimable, without locks.
-func (c *Collector) candidates(ctx context.Context, n int) ([]bill, error) {
-	rows, err := c.pool.Query(ctx, `SELECT customer_id, billing_period FROM billing_records WHERE `+claimable+`
-		ORDER BY coalesce(greatest(lease_until, next_try_at), '-infinity'::timestamptz) LIMIT $1`, n)
-	if err != nil {
-		return nil, fmt.Errorf("read candidates: %w", err)
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b bill, err error) {
-		var customer, period string
-		if err := row.Scan(&customer, &period); err != nil {
-			return b, err
-		}
-		b.customer = domain.CustomerID(customer)
-		b.period, err = domain.ParsePeriod(period)
-		return b, err
-	})
-}
-
 // claimIn locks the candidates' partitions and rows, decides on fresh state
 // what may be done with each, and writes facts and rows.
 func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now time.Time) ([]*job, *commands.Unit, error) {
 	var records []*record
+	var runs map[string]runState
 	rows := &pgx.Batch{}
-	queueRecords(rows, bills, claimable, true)
+	queueRecords(rows, bills, claimed, true)
+	queueRuns(rows, bills)
 	remembered := c.environment.queue(rows)
 	unit, err := c.d.Begin(ctx, tx, streamsOf(bills), rows, func(answers pgx.BatchResults) error {
 		found, err := answers.Query()
@@ -104,6 +89,9 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 			return fmt.Errorf("lock rows: %w", err)
 		}
 		if records, err = scanRecords(found); err != nil {
+			return err
+		}
+		if runs, err = readRuns(answers); err != nil {
 			return err
 		}
 		return c.environment.confirm(answers.QueryRow(), remembered)
@@ -120,6 +108,9 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 	start := func(r *record, req commands.Request, j *job) {
 		starts, starters, begun[r] = append(starts, req), append(starters, r), j
 	}
+	records = slices.DeleteFunc(records, func(r *record) bool { // the run may have been paused since
+		return runs[r.period.String()].paused && (r.state == stateReserved || r.state == stateHeld)
+	})
 	for _, r := range records {
 		customer := unit.Customer(r.customer)
 		b, _ := customer.Bill(r.period)
@@ -172,6 +163,9 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 			}
 		}
 	}
+	for _, j := range jobs {
+		j.turn = runs[j.r.period.String()].turn
+	}
 	replies, err := unit.Dispatch(ctx, c.book.meta, starts...)
 	if err != nil {
 		return nil, nil, err
@@ -180,7 +174,7 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 		r := starters[i]
 		b, _ := reply.State.(domain.Customer).Bill(r.period)
 		if j := begun[r]; j != nil {
-			r.start = b.Start
+			r.start, j.turn = b.Start, runs[r.period.String()].turn
 			jobs = append(jobs, j)
 		}
 	}

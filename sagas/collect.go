@@ -337,6 +337,9 @@ func (c *Collector) record(ctx context.Context, j *job, o domain.Outcome) error 
 	if b.Status.Final() || b.Status == domain.BillDeclined {
 		c.settled.Add(1)
 	}
+	if byProxy(o) {
+		c.hold(ctx, j, o)
+	}
 	return nil
 }
 

@@ -30,6 +30,11 @@ type CollectorConfig struct {
 
 	Environment string                                // name of the installation
 	Account     func(context.Context) (string, error) // the Stripe account of our key; nil: it is not compared
+
+	// Keys are the vault keys of runs where a spend proxy knows what runs are
+	// expected to take: a bill is claimed once the proxy has been told of it. Nil:
+	// there is none.
+	Keys *RunKeys
 }
 
 // validate lists everything that is wrong with a config.
@@ -72,6 +77,7 @@ type Collector struct {
 	limit       *rate.Limiter
 	wake        chan struct{}
 	pace        pace
+	holds       holds
 	epoch       atomic.Int64 // of this process's claims: part of the fence
 
 	claims   atomic.Int64 // transactions that claimed
@@ -131,11 +137,12 @@ type Stats struct {
 	Commits  int64 // transactions of the money path: claims, intent ids, outcomes
 	Settled  int64 // bills decided
 	InFlight int64
+	Held     int64 // runs that this process paused because the spend proxy refused a bill
 }
 
 // Stats reads the counters.
 func (c *Collector) Stats() Stats {
-	return Stats{c.claims.Load() + c.book.commits.Load() + c.look.commits.Load(), c.settled.Load(), c.inFlight.Load()}
+	return Stats{c.claims.Load() + c.book.commits.Load() + c.look.commits.Load(), c.settled.Load(), c.inFlight.Load(), c.holds.made.Load()}
 }
 
 // Run takes a look, then collects until ctx ends. It then claims nothing more,

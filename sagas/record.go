@@ -149,7 +149,7 @@ func queueRecordsUnlocked(p *pgx.Batch, bills []bill, where string, lock ...stri
 	for i, b := range bills {
 		customers[i], periods[i] = string(b.customer), b.period.String()
 	}
-	p.Queue(`SELECT `+recordColumns+` FROM billing_records
+	p.Queue(`SELECT `+recordColumns+` FROM billing_records b
 		WHERE (customer_id, billing_period) IN (SELECT * FROM unnest($1::text[], $2::text[])) AND `+where+`
 		ORDER BY customer_id, billing_period`+strings.Join(lock, ""), customers, periods)
 }

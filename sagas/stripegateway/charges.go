@@ -48,7 +48,7 @@ func (g *Gateway) takeCharge(ctx context.Context, o sagas.Order) domain.Outcome 
 		return domain.Outcome{Class: domain.Declined, Code: noUsableMethod, Reason: "the order names no payment method"}
 	}
 	var v chargeAnswer
-	a := g.send(ctx, post("/v1/charges", o.ConfirmKey()), &stripe.ChargeParams{
+	a := g.sendFor(ctx, o.Period, post("/v1/charges", o.ConfirmKey()), &stripe.ChargeParams{
 		Amount:   stripe.Int64(o.Amount.Minor),
 		Currency: stripe.String(string(o.Amount.Currency)),
 		Customer: stripe.String(o.StripeCustomerID),

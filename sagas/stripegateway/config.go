@@ -1,6 +1,7 @@
 package stripegateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/billonce/billonce/domain"
 )
 
 // Config is what a Gateway needs. It prints without its key.
@@ -25,6 +28,11 @@ type Config struct {
 	// Key is the vault key, or a Stripe secret or restricted key. A live
 	// Stripe key goes over http to loopback only.
 	Key string
+	// RefundKey is the key that refunds are asked for with. Empty is Key.
+	RefundKey string
+	// Runs gives the keys that a run's money is taken with: creates, confirms and
+	// legacy charges of its bills. Nil: Key. Everything else goes by Key.
+	Runs RunKeys
 	// Timeout bounds each call from its first step to the last byte of its
 	// answer, at least a millisecond. Zero is 30 seconds.
 	Timeout time.Duration
@@ -33,6 +41,16 @@ type Config struct {
 	// MaxConns is how many idle connections are kept: at least the number of
 	// calls in flight, or each burst dials again. Zero is 64.
 	MaxConns int
+}
+
+// RunKeys gives the vault keys of runs. An error that is
+// [sagas.ErrVaultRefused] says that there is none for good; after any other, the
+// bill is tried again.
+type RunKeys interface {
+	// Secret is a secret of the run's key.
+	Secret(ctx context.Context, p domain.Period) (string, error)
+	// Renew is another one, since refused is not accepted any more.
+	Renew(ctx context.Context, p domain.Period, refused string) (string, error)
 }
 
 // API names a way of taking money at Stripe.
@@ -98,6 +116,15 @@ func (c Config) withDefaults() (Config, *url.URL, error) {
 	case liveKey.MatchString(c.Key) && base != nil && base.Scheme == "http" && !isLoopback(base.Hostname()):
 		faults = append(faults, errors.New("Key: a live Stripe key must not travel over http"))
 	}
+	if c.RefundKey == "" {
+		c.RefundKey = c.Key
+	}
+	switch {
+	case !isHeaderToken(c.RefundKey):
+		faults = append(faults, errors.New("RefundKey: must be printable ASCII without spaces, at most 255 characters"))
+	case liveKey.MatchString(c.RefundKey) && c.RefundKey != c.Key && base != nil && base.Scheme == "http" && !isLoopback(base.Hostname()):
+		faults = append(faults, errors.New("RefundKey: a live Stripe key must not travel over http"))
+	}
 	if c.Timeout < time.Millisecond {
 		faults = append(faults, fmt.Errorf("Timeout: %s is too short", c.Timeout))
 	}
@@ -122,6 +149,13 @@ func isHeaderToken(s string) bool {
 		}
 	}
 	return len(s) <= 255
+}
+
+// ParseBase reads the address of an API that money depends on, by the rules of
+// [Config.BaseURL]. Faults never quote it: it may hold credentials.
+func ParseBase(raw string) (*url.URL, error) {
+	base, faults := baseURL(raw)
+	return base, errors.Join(faults...)
 }
 
 // baseURL reads the address and lists what is wrong with it. Faults never

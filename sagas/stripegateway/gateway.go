@@ -2,6 +2,7 @@ package stripegateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -20,6 +21,8 @@ type Gateway struct {
 	road    API // of bills that have none committed
 	api     stripe.Backend
 	key     string
+	refunds string // the key of refunds
+	runs    RunKeys
 	base    *url.URL
 	client  *http.Client
 	timeout time.Duration
@@ -36,7 +39,7 @@ func New(c Config) (*Gateway, error) {
 		return nil, err
 	}
 	client := &http.Client{
-		Transport: &wire{next: newTransport(c.Timeout, c.MaxConns), base: base, auth: "Bearer " + c.Key},
+		Transport: &wire{next: newTransport(c.Timeout, c.MaxConns), base: base},
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse
 		},
@@ -50,7 +53,7 @@ func New(c Config) (*Gateway, error) {
 			EnableTelemetry:   stripe.Bool(false),
 			LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 		}),
-		road: c.API, key: c.Key, base: base, client: client, timeout: c.Timeout, log: c.Log,
+		road: c.API, key: c.Key, refunds: c.RefundKey, runs: c.Runs, base: base, client: client, timeout: c.Timeout, log: c.Log,
 	}, nil
 }
 
@@ -81,7 +84,7 @@ func (g *Gateway) Prepare(ctx context.Context, o sagas.Order) sagas.Prepared {
 	if g.road == Charges {
 		return g.prepareCharge(o)
 	}
-	a := g.ask(ctx, post("/v1/payment_intents", o.CreateKey()), &stripe.PaymentIntentParams{
+	a := g.askFor(ctx, o.Period, post("/v1/payment_intents", o.CreateKey()), &stripe.PaymentIntentParams{
 		Amount:             stripe.Int64(o.Amount.Minor),
 		Currency:           stripe.String(string(o.Amount.Currency)),
 		Customer:           stripe.String(o.StripeCustomerID),
@@ -104,7 +107,7 @@ func (g *Gateway) Take(ctx context.Context, o sagas.Order) domain.Outcome {
 	case o.PaymentMethodID == "":
 		return domain.Outcome{Class: domain.Declined, IntentID: o.IntentID, Code: noUsableMethod, Reason: "the order names no payment method"}
 	}
-	a := g.ask(ctx, post("/v1/payment_intents/"+o.IntentID+"/confirm", o.ConfirmKey()), &stripe.PaymentIntentConfirmParams{
+	a := g.askFor(ctx, o.Period, post("/v1/payment_intents/"+o.IntentID+"/confirm", o.ConfirmKey()), &stripe.PaymentIntentConfirmParams{
 		OffSession:    stripe.Bool(true),
 		PaymentMethod: stripe.String(o.PaymentMethodID),
 	})
@@ -159,11 +162,57 @@ func get(path string, maxBytes int64) *call {
 // ask makes one call whose answer is an intent.
 func (g *Gateway) ask(ctx context.Context, c *call, p stripe.ParamsContainer) answer {
 	var v intentAnswer
-	a := g.send(ctx, c, p, &v)
+	return shows(g.send(ctx, c, p, &v), &v)
+}
+
+// askFor is ask with the key of a run.
+func (g *Gateway) askFor(ctx context.Context, of domain.Period, c *call, p stripe.ParamsContainer) answer {
+	var v intentAnswer
+	return shows(g.sendFor(ctx, of, c, p, &v), &v)
+}
+
+func shows(a answer, v *intentAnswer) answer {
 	if a.fault == noFault && a.status < 300 {
 		a.intent = &v.intent
 	}
 	return a
+}
+
+// vaultKeyInvalid is the spend proxy's code for a key that it does not accept.
+const vaultKeyInvalid = "vault_key_invalid"
+
+// sendFor is send with the key of a run. A secret that the proxy does not accept
+// any more, since the key was rotated, is replaced, and the call made once more:
+// a 401 of the proxy proves that nothing was forwarded. Both together have the
+// gateway's time-out.
+func (g *Gateway) sendFor(ctx context.Context, of domain.Period, c *call, p stripe.ParamsContainer, v stripe.LastResponseSetter) answer {
+	if g.runs == nil {
+		return g.send(ctx, c, p, v)
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
+	defer cancel()
+	secret, err := g.runs.Secret(ctx, of)
+	if err != nil {
+		return keyless(err)
+	}
+	first := *c
+	first.secret = secret
+	a := g.send(ctx, &first, p, v)
+	if a.fault != noFault || a.status != http.StatusUnauthorized || a.code != vaultKeyInvalid {
+		return a
+	}
+	if c.secret, err = g.runs.Renew(ctx, of, secret); err != nil {
+		return keyless(err)
+	}
+	return g.send(ctx, c, p, v)
+}
+
+// keyless is the answer to a call that was not made for want of a key.
+func keyless(err error) answer {
+	if errors.Is(err, sagas.ErrVaultRefused) {
+		return answer{fault: unsent, status: http.StatusUnauthorized, code: vaultKeyInvalid, why: "the spend proxy gives the run no key"}
+	}
+	return answer{fault: unsent, why: "the spend proxy did not give the run's key"}
 }
 
 // send makes one call: the only place where a request gets its key and its
@@ -177,9 +226,12 @@ func (g *Gateway) send(ctx context.Context, c *call, p stripe.ParamsContainer, v
 	if c.method == http.MethodPost {
 		common.SetIdempotencyKey(string(c.key))
 	}
+	if c.secret == "" {
+		c.secret = g.key
+	}
 	var body form.Values
 	form.AppendTo(&body, p)
-	return c.answer(g.api.CallRaw(c.method, c.path, g.key, &body, common, v))
+	return c.answer(g.api.CallRaw(c.method, c.path, c.secret, &body, common, v))
 }
 
 // logCall writes a line a call: identifiers and classes, never what was said.

@@ -96,6 +96,9 @@ func refusal(a answer) domain.Outcome {
 	case violated:
 		return held("not sent: "+a.why, a)
 	case unsent:
+		if a.code == vaultKeyInvalid {
+			return held("not sent: "+a.why, a)
+		}
 		return retry("not sent: "+a.why, a)
 	case lost:
 		if a.status == 500 {
@@ -135,10 +138,14 @@ func refusal(a answer) domain.Outcome {
 		return held("there is no such object under this key", a)
 	case a.status == 429 && a.code == "spend_cap_exceeded":
 		return held("the spend cap is reached", a)
+	case a.status == 429 && a.code == "charge_cap_exceeded":
+		return held("the cap of the number of charges is reached", a)
 	case a.status == 429 && a.code == "rate_limit":
 		return retry("rate limit", a)
 	case a.status == 429 && a.code == "lock_timeout":
 		return retry("the object is locked by another request", a)
+	case a.status == 503 && a.code == "ledger_unavailable": // the spend proxy's own word for "nothing was forwarded"
+		return retry("the spend proxy's books are away", a)
 	case a.status > 500:
 		return unknown("Stripe or a gateway in front of it failed", quiet, a, nil)
 	}

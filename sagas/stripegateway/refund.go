@@ -49,7 +49,9 @@ func (g *Gateway) Refund(ctx context.Context, o sagas.RefundOrder) domain.Refund
 		return notRefunded(answer{fault: violated, why: "the order lacks a charge, an amount or its id"}, domain.SourceAnswer)
 	}
 	var v refundAnswer
-	a := g.send(ctx, post("/v1/refunds", o.Key()), &stripe.RefundParams{
+	c := post("/v1/refunds", o.Key())
+	c.secret = g.refunds
+	a := g.send(ctx, c, &stripe.RefundParams{
 		Charge:   stripe.String(o.ChargeID),
 		Amount:   stripe.Int64(o.Amount.Minor),
 		Metadata: o.Markers(),

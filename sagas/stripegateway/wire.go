@@ -36,6 +36,7 @@ type call struct {
 	method   string
 	path     string     // below the base URL
 	key      domain.Key // of a POST; a GET has none
+	secret   string     // the vault or Stripe key that it goes by
 	maxBytes int64
 
 	begun      bool // the request came as far as the wire
@@ -61,7 +62,6 @@ func (c *call) in(ctx context.Context) context.Context {
 type wire struct {
 	next http.RoundTripper
 	base *url.URL
-	auth string // the Authorization header
 }
 
 func newTransport(timeout time.Duration, conns int) *http.Transport {
@@ -160,7 +160,7 @@ func (w *wire) check(c *call, r *http.Request) string {
 		var want string
 		switch name {
 		case "Authorization":
-			want = w.auth
+			want = "Bearer " + c.secret
 		case "Stripe-Version":
 			want = APIVersion
 		case "Content-Type":

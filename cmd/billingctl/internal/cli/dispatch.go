@@ -43,6 +43,9 @@ func (d *dispatchCommand) offer() error {
 		if spec.NeedsKey {
 			help += " Needs --idempotency-key."
 		}
+		if spec.Scope != commands.Dispatch {
+			help += " Needs a token with the scope " + string(spec.Scope) + "."
+		}
 		d.Plugins = append(d.Plugins, reflect.New(reflect.StructOf([]reflect.StructField{{
 			Name: "Command",
 			Type: reflect.StructOf(fields),

@@ -30,8 +30,8 @@ type Scope string
 // The scopes.
 const (
 	Read     Scope = "read"     // see what is recorded
-	Dispatch Scope = "dispatch" // send commands
-	Operate  Scope = "operate"  // change how the service itself works
+	Dispatch Scope = "dispatch" // send the commands of ordinary business
+	Operate  Scope = "operate"  // decide for people: about money, bills that rest, and the service itself
 )
 
 var scopes = []Scope{Read, Dispatch, Operate}

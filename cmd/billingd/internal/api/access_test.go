@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/commands"
 )
 
 func hashOf(token string) string {
@@ -67,6 +69,37 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// Each command asks for the scope that the registry names, by itself and as a
+// line of a batch, whatever its body is.
+func TestCommandScopes(t *testing.T) {
+	t.Parallel()
+	i := start(t, tokensOf(t, "shop:dispatch:"+hashOf("s")+",op:operate:"+hashOf("o")+",boss:dispatch+operate:"+hashOf("b")))
+	line := func(token, name string) answer {
+		return i.batch(`{"command":"`+name+`","key":"k","body":{"x":1}}`, "Authorization", "Bearer "+token)
+	}
+	for spec := range commands.All() {
+		for token, may := range map[string]bool{"s": spec.Scope == commands.Dispatch, "o": spec.Scope == commands.Operate, "b": true} {
+			a := i.send(spec.Name, `{"x":1}`, "Authorization", "Bearer "+token)
+			if p := a.problem(t); may && p.Code != "invalid_input" || !may && (p.Status != http.StatusForbidden || p.Detail != "the token lacks the scope "+string(spec.Scope)) {
+				t.Errorf("%s with the token %s: %d %s %s", spec.Name, token, p.Status, p.Code, p.Detail)
+			}
+			if token == "o" {
+				continue // sends no batches
+			}
+			want := `"code":"forbidden"`
+			if may {
+				want = `"code":"invalid_input"`
+			}
+			if a := line(token, spec.Name); a.status != http.StatusOK || !strings.Contains(a.body, want) {
+				t.Errorf("%s in a batch with the token %s: %d %s", spec.Name, token, a.status, a.body)
+			}
+		}
+	}
+	if a := line("o", "refund-charge"); a.status != http.StatusForbidden {
+		t.Errorf("a batch without the scope dispatch: %d", a.status)
+	}
+}
+
 func TestWithoutTokens(t *testing.T) {
 	t.Parallel()
 	i := start(t)
@@ -76,9 +109,12 @@ func TestWithoutTokens(t *testing.T) {
 		t.Errorf("reading got %d", a.status)
 	}
 	for _, auth := range []string{"", "Bearer ", "Bearer null", "Bearer a"} {
-		a := i.get("/v1/operate", "Authorization", auth)
-		if p := a.problem(t); a.status != 403 || p.Code != "forbidden" {
-			t.Errorf("operating with %q got %d", auth, a.status)
+		for what, a := range map[string]answer{
+			"an address": i.get("/v1/operate", "Authorization", auth), "a command": i.send("refund-charge", `{}`, "Authorization", auth),
+		} {
+			if p := a.problem(t); a.status != 403 || p.Code != "forbidden" {
+				t.Errorf("operating %s with %q got %d", what, auth, a.status)
+			}
 		}
 	}
 	for host, status := range map[string]int{"localhost": 200, "LOCALHOST:8080": 200, "127.0.0.1": 200, "[::1]:80": 200, "billing.example": 403, "127.0.0.1.example": 403, "10.0.0.1": 403} {

@@ -37,6 +37,7 @@ type instance struct {
 	url  string
 	pool *pgxpool.Pool
 	logs *logBuffer
+	auth string // the Authorization of requests that bring none
 	stop func() // ends Run and waits for it
 }
 
@@ -211,6 +212,9 @@ func (i *instance) request(method, path, body string, header ...string) *http.Re
 	}
 	for k := 0; k+1 < len(header); k += 2 {
 		r.Header.Add(header[k], header[k+1])
+	}
+	if i.auth != "" && r.Header.Get("Authorization") == "" {
+		r.Header.Set("Authorization", i.auth)
 	}
 	return r
 }

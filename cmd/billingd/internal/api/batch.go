@@ -57,7 +57,7 @@ func (s *Server) registerBatch() {
 	op := operation("commands-batch", http.MethodPost, "/v1/commands:batch", tagCommands, "Dispatch many commands", access.Dispatch)
 	op.Description = "One JSON object a line: `{\"command\": …, \"key\": …, \"body\": {…}}`, where `key` takes the place of the Idempotency-Key header and may be left out. " +
 		"The answer has a line for each, in the same order and as soon as it is known: a Receipt or a Problem, with `line` beside its fields. " +
-		"A line that is refused leaves the others as they are. Read the answer while you send."
+		"A line that is refused leaves the others as they are; one whose command needs another scope than the batch is refused without it. Read the answer while you send."
 	lines := &huma.Schema{Type: huma.TypeString, Description: "Newline-delimited JSON."}
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{ndjson: {Schema: lines}}}
 	op.Responses = map[string]*huma.Response{

@@ -46,7 +46,7 @@ func (s *Server) commandOperation(spec commands.Spec) huma.Operation {
 			"application/json": {Schema: schemas.Schema(reflect.TypeFor[Receipt](), true, "Receipt")},
 		}}
 	}
-	op := operation(spec.Name, http.MethodPost, commandPath+spec.Name, tagCommands, spec.Summary, access.Dispatch)
+	op := operation(spec.Name, http.MethodPost, commandPath+spec.Name, tagCommands, spec.Summary, access.Scope(spec.Scope))
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: body}}}
 	op.Parameters = []*huma.Param{idempotencyKey(spec.NeedsKey)}
 	op.Responses = map[string]*huma.Response{

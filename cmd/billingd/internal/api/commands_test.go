@@ -47,13 +47,14 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 	}{
 		{"unknown command", "fire-customer", `{}`, 404, "unknown_command"},
 		{"the service's own command", "record-charge-outcome", `{}`, 403, "internal_command"},
-		{"a later version's command", "pause-run", `{}`, 501, "not_available"},
+		{"a later version's command", "close-run", `{}`, 501, "not_available"},
 		{"unknown customer", "charge-billing", chargeBody("nobody", "2026-01", 5000), 404, "unknown_customer"},
 		{"another amount", "charge-billing", chargeBody("alice", "2026-01", 6000), 409, "key_reused"},
 		{"other data", "register-customer", `{"customer_id":"alice","stripe_customer_id":"cus_x","payment_method_id":"pm_x"}`, 409, "key_reused"},
 		{"an overlapping period", "charge-billing", chargeBody("alice", "2026-Q1", 5000), 422, "period_overlaps"},
 		{"a retry of what is under way", "retry-charge", `{"customer_id":"alice","billing_period":"2026-01","attempt":2}`, 422, "nothing_to_retry"},
-		{"no key where one is needed", "settle-billing", `{"customer_id":"alice","billing_period":"2026-01","reference":"r"}`, 400, "idempotency_key_required"},
+		{"no key where one is needed", "pause-subscription", `{"customer_id":"alice"}`, 400, "idempotency_key_required"},
+		{"an operator's command", "settle-billing", `{"customer_id":"alice","billing_period":"2026-01","reference":"r"}`, 403, "forbidden"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := i.send(c.command, c.body)

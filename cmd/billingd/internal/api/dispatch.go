@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
@@ -50,8 +51,11 @@ type order struct {
 	meta    eventstore.Meta
 }
 
-// prepare reads a command. The error is for the caller.
+// prepare reads a command that its caller may send. The error is for the caller.
 func (s *Server) prepare(spec commands.Spec, key domain.Key, body []byte, now time.Time, x *exchange) (order, error) {
+	if err := s.permit(x.caller, access.Scope(spec.Scope)); err != nil {
+		return order{}, err
+	}
 	request, err := spec.Decode(commands.Input{Key: key, Body: body, Now: now})
 	if err != nil {
 		return order{}, err

@@ -72,6 +72,9 @@ func TestDocumentMatchesRoutes(t *testing.T) {
 		if !slices.Contains(schema.Required, "customer_id") || schema.AdditionalProperties == nil || *schema.AdditionalProperties {
 			t.Errorf("the body of %s is %s: %+v", spec.Name, ref, schema)
 		}
+		if len(op.Security) != 1 || !slices.Equal(op.Security[0][bearer], []string{string(spec.Scope)}) {
+			t.Errorf("%s needs %v, want the scope %s", spec.Name, op.Security, spec.Scope)
+		}
 	}
 	for _, name := range []string{"Problem", "Receipt"} {
 		if len(document.Components.Schemas[name].Properties) < 5 {

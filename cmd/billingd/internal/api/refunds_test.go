@@ -12,7 +12,8 @@ import (
 // A refund by HTTP: one name moves money once, and the lists show it.
 func TestRefundByHTTP(t *testing.T) {
 	t.Parallel()
-	i := start(t)
+	i := start(t, tokensOf(t, "op:read+dispatch+operate:"+hashOf("op")))
+	i.auth = "Bearer op"
 	i.fill(1)
 	i.project()
 	tell := func(c commands.Request) {

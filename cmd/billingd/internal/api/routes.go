@@ -138,18 +138,24 @@ func (s *Server) authorize(ctx huma.Context, next func(huma.Context)) {
 		}
 		exchangeOf(r.Context()).caller = caller
 		for _, scope := range requirement[bearer] {
-			if caller.May(access.Scope(scope)) {
-				continue
+			if err := s.permit(caller, access.Scope(scope)); err != nil {
+				fail(w, r, err)
+				return
 			}
-			p := problem(http.StatusForbidden, "forbidden", "the token lacks the scope %s", scope)
-			if s.tokens.Open() {
-				p.Detail = "the scope " + scope + " is off as long as no tokens are set"
-			}
-			fail(w, r, p)
-			return
 		}
 	}
 	next(ctx)
+}
+
+// permit says why a caller may not do what needs a scope; nil: they may.
+func (s *Server) permit(caller access.Caller, scope access.Scope) error {
+	switch {
+	case caller.May(scope):
+		return nil
+	case s.tokens.Open():
+		return problem(http.StatusForbidden, "forbidden", "the scope %s is off as long as no tokens are set", scope)
+	}
+	return problem(http.StatusForbidden, "forbidden", "the token lacks the scope %s", scope)
 }
 
 // presented is the token of a request; empty if there is none, or more than one.

@@ -22,7 +22,7 @@ func TestSecretsStayInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dead.Close()
-	token := tokensOf(t, "ci:read+dispatch:"+hashOf(marker+"-token"))
+	token := tokensOf(t, "ci:read+dispatch+operate:"+hashOf(marker+"-token"))
 	auth := []string{"Authorization", "Bearer " + marker + "-token", "Cookie", "session=" + marker, "X-Api-Key", marker}
 	var outputs strings.Builder
 	instances := []*instance{start(t, token), startOn(t, dead, token), start(t, token, func(d *Deps, _ *Limits) {
