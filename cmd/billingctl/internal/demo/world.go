@@ -102,7 +102,7 @@ func (w *world) openProxy(ctx context.Context) error {
 
 // startProxy starts the proxy at an address and waits until it listens.
 func (w *world) startProxy(ctx context.Context, listen string) (err error) {
-	ports := w.folder.Path("spendproxy.address")
+	ports := w.folder.Path("spendproxy.json")
 	if err := os.Remove(ports); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -123,7 +123,11 @@ func (w *world) startProxy(ctx context.Context, listen string) (err error) {
 	if err != nil {
 		return err
 	}
-	w.proxy.Address = "http://" + strings.TrimSpace(string(content))
+	var at struct{ API string }
+	if err := json.Unmarshal(content, &at); err != nil {
+		return fmt.Errorf("read %s: %w", ports, err)
+	}
+	w.proxy.Address = at.API
 	return nil
 }
 
