@@ -20,6 +20,7 @@ type Run struct {
 	Closed        int64         `json:"closed"` // ended without money through us: settled, written off, void
 	Statuses      []Tally       `json:"statuses"`
 	Totals        []RunTotal    `json:"totals"` // per currency, by its code
+	Control       RunControl    `json:"control"`
 }
 
 // Tally is how many bills stand at a status.
@@ -50,7 +51,8 @@ type StatusTotal struct {
 // RunAt is a run and the moment it was read at.
 type RunAt struct {
 	Run
-	AsOf AsOf `json:"as_of"`
+	Manifest []ManifestTotal `json:"manifest"` // per currency, by its code: what the run is expected to take
+	AsOf     AsOf            `json:"as_of"`
 }
 
 // Runs lists runs, ordered by the day their periods begin, then by label.
@@ -85,14 +87,14 @@ func (r Reads) Runs(ctx context.Context, page Page) (List[Run], error) {
 		if more {
 			list.NextCursor = k.next(labels[len(labels)-1])
 		}
-		list.Items, err = runs(ctx, tx, labels)
+		list.Items, _, err = runs(ctx, tx, labels)
 		return err
 	})
 	return list, wrap(err, "list runs")
 }
 
-// ErrUnknownRun is what Run returns for a period in which nothing fell due.
-var ErrUnknownRun = &domain.Error{Kind: domain.NotFound, Code: "unknown_run", Msg: "nothing has fallen due or been charged under this period"}
+// ErrUnknownRun is what Run returns for a period that nothing is known of.
+var ErrUnknownRun = &domain.Error{Kind: domain.NotFound, Code: "unknown_run", Msg: "nothing has fallen due, is expected or was decided under this period"}
 
 // Run is the run of one period label. It returns ErrUnknownRun.
 func (r Reads) Run(ctx context.Context, period string) (RunAt, error) {
@@ -105,11 +107,14 @@ func (r Reads) Run(ctx context.Context, period string) (RunAt, error) {
 		if run.AsOf, err = asOf(ctx, tx, Runs); err != nil {
 			return err
 		}
-		found, err := runs(ctx, tx, []string{p.String()})
+		found, decided, err := runs(ctx, tx, []string{p.String()})
 		if err != nil {
 			return err
 		}
-		if found[0].Bills == 0 {
+		if run.Manifest, err = manifestOf(ctx, tx, p.String()); err != nil {
+			return err
+		}
+		if found[0].Bills == 0 && len(run.Manifest) == 0 && !decided[0] {
 			return ErrUnknownRun
 		}
 		run.Run = found[0]
@@ -118,14 +123,15 @@ func (r Reads) Run(ctx context.Context, period string) (RunAt, error) {
 	return run, wrap(err, "read the run")
 }
 
-// runs adds up the totals of some labels, in their order.
-func runs(ctx context.Context, tx pgx.Tx, labels []string) ([]Run, error) {
+// runs adds up the totals of some labels, in their order. Decided says for which
+// something stands in the way, or did.
+func runs(ctx context.Context, tx pgx.Tx, labels []string) (found []Run, decided []bool, err error) {
 	rows, err := tx.Query(ctx, `SELECT billing_period, currency, status, sum(bills)::bigint, sum(amount_minor)::bigint, sum(taken_minor)::bigint
 		FROM run_totals WHERE billing_period = ANY ($1) GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, labels)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := make([]Run, len(labels))
+	found = make([]Run, len(labels))
 	for i, label := range labels {
 		found[i] = Run{BillingPeriod: periodOf(label), Statuses: []Tally{}, Totals: []RunTotal{}}
 	}
@@ -133,10 +139,18 @@ func runs(ctx context.Context, tx pgx.Tx, labels []string) ([]Run, error) {
 	_, err = pgx.ForEachRow(rows, []any{&t.period, &t.currency, &t.status, &t.bills, &t.amount, &t.taken}, func() error {
 		return found[slices.Index(labels, t.period)].add(t)
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	held, decided, err := controls(ctx, tx, labels)
+	if err != nil {
+		return nil, nil, err
+	}
 	for i := range found {
+		found[i].Control = held[i]
 		slices.SortFunc(found[i].Statuses, func(a, b Tally) int { return cmp.Compare(a.Status, b.Status) })
 	}
-	return found, err
+	return found, decided, nil
 }
 
 // add adds a total of one currency and status; totals of a currency come

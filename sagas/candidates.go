@@ -40,6 +40,8 @@ const openRuns = `WITH RECURSIVE labels AS (
 // candidatesSQL reads what may be claimed where there is no proxy, and where
 // there is one: then its manifest holds the bill, and the run has a key. A bill
 // of a paused run that was claimed, and of which nothing was sent, waits too.
+// Where it was the proxy that paused the run, its bills are claimed once more, to
+// be held, each with the reason: see holdIn.
 var candidatesSQL, proxiedSQL = candidatesFrom("", ""), candidatesFrom(
 	` AND r.vault_key IS NOT NULL AND r.expires_at > $4`,
 	` JOIN run_manifest m ON m.billing_period = b.billing_period AND m.customer_id = b.customer_id AND m.registered`)
@@ -50,6 +52,12 @@ func candidatesFrom(keyed, registered string) string {
 		(SELECT b.customer_id, b.billing_period, ` + rested + ` AS at FROM billing_records b
 		WHERE ` + underWay + ` AND (b.intent_id IS NOT NULL OR NOT EXISTS (SELECT FROM billing_runs r WHERE r.billing_period = b.billing_period AND r.paused))
 		ORDER BY ` + rested + ` LIMIT $1)
+		UNION ALL
+		(SELECT c.* FROM billing_runs r CROSS JOIN LATERAL (
+			SELECT b.customer_id, b.billing_period, ` + rested + ` AS at FROM billing_records b
+			WHERE b.billing_period = r.billing_period AND b.state = 'reserved' AND ` + toBegin + `
+			ORDER BY ` + rested + ` LIMIT $1) c
+		WHERE r.paused AND r.refusal IS NOT NULL LIMIT $1)
 		UNION ALL
 		(SELECT c.* FROM open CROSS JOIN LATERAL (
 			SELECT b.customer_id, b.billing_period, ` + rested + ` AS at FROM billing_records b` + registered + `
@@ -85,6 +93,8 @@ func (c *Collector) candidates(ctx context.Context, n int, now time.Time) ([]bil
 type runState struct {
 	turn   int
 	paused bool
+	reason string
+	code   string // of the proxy's refusal, if that is why it is paused
 }
 
 // queueRuns reads the runs of bills as a statement of a pipeline.
@@ -95,7 +105,7 @@ func queueRuns(p *pgx.Batch, bills []bill) {
 			labels = append(labels, label)
 		}
 	}
-	p.Queue(`SELECT billing_period, turn, paused FROM billing_runs WHERE billing_period = ANY ($1)`, labels)
+	p.Queue(`SELECT billing_period, turn, paused, reason, coalesce(refusal->>'code', '') FROM billing_runs WHERE billing_period = ANY ($1)`, labels)
 }
 
 func readRuns(answers pgx.BatchResults) (map[string]runState, error) {
@@ -106,7 +116,7 @@ func readRuns(answers pgx.BatchResults) (map[string]runState, error) {
 	runs := map[string]runState{}
 	var label string
 	var s runState
-	_, err = pgx.ForEachRow(rows, []any{&label, &s.turn, &s.paused}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&label, &s.turn, &s.paused, &s.reason, &s.code}, func() error {
 		runs[label] = s
 		return nil
 	})

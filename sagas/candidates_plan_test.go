@@ -26,13 +26,16 @@ func TestLookingForBillsReadsNoMoreThanItGives(t *testing.T) {
 	const fill = `INSERT INTO billing_records (customer_id, billing_period, partition, attempt, key, amount, currency, stripe_customer_id, payment_method, params, state, last_position)
 		SELECT 'c' || n, $1, 0, 1, 'k', 5000, 'usd', 'cus_1', 'pm_1', '{}', $2, n FROM generate_series(1, $3::int) n`
 	const rows = 20_000
-	exec(fill, "2026-08", "succeeded", rows)
-	exec(fill, "2026-09", "reserved", rows) // paused
+	exec(fill, "2026-07", "succeeded", rows)
+	exec(fill, "2026-08", "reserved", rows) // paused by a person
+	exec(fill, "2026-09", "held", rows)     // paused, since the proxy refuses
+	exec(`UPDATE billing_records SET next_try_at = 'infinity' WHERE state = 'held'`)
 	exec(fill, "2026-10", "reserved", rows) // without a key
 	exec(fill, "2026-11", "reserved", rows)
 	exec(`INSERT INTO run_manifest (billing_period, customer_id, amount_minor, currency, stripe_customer_id, fixed, version, registered, pending)
 		SELECT billing_period, customer_id, amount, currency, stripe_customer_id, true, 1, true, false FROM billing_records`)
-	exec(`INSERT INTO billing_runs (billing_period, paused, vault_key, expires_at) VALUES ('2026-09', true, 'a', 'infinity'), ('2026-10', false, NULL, NULL), ('2026-11', false, 'b', 'infinity')`)
+	exec(`INSERT INTO billing_runs (billing_period, paused, refusal, vault_key, expires_at) VALUES
+		('2026-08', true, NULL, 'a', 'infinity'), ('2026-09', true, '{}', 'b', 'infinity'), ('2026-10', false, NULL, NULL, NULL), ('2026-11', false, NULL, 'c', 'infinity')`)
 	exec(`VACUUM ANALYZE billing_records, run_manifest, billing_runs`)
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

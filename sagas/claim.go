@@ -109,7 +109,8 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 		starts, starters, begun[r] = append(starts, req), append(starters, r), j
 	}
 	records = slices.DeleteFunc(records, func(r *record) bool { // the run may have been paused since
-		return runs[r.period.String()].paused && (r.state == stateReserved || r.state == stateHeld)
+		run := runs[r.period.String()]
+		return run.paused && (r.state == stateReserved && run.code == "" || r.state == stateHeld)
 	})
 	for _, r := range records {
 		customer := unit.Customer(r.customer)
@@ -135,7 +136,11 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 		case domain.ClaimSend, domain.ClaimResolve:
 			r.state = stateSending
 			maySent := r.intentID != "" && r.latestCharge != nil && (r.firstSent != nil || b.Unresolved)
+			run := runs[r.period.String()]
 			switch {
+			case run.paused && !maySent && claim == domain.ClaimSend:
+				start(r, startAttempt(r), nil)
+				start(r, holdIn(r, b, run), nil)
 			case claim == domain.ClaimResolve && r.intentID == "":
 				// Nothing can have been confirmed, and nothing will be.
 				r.state, r.lease = stateVoid, 0
@@ -173,6 +178,9 @@ func (c *Collector) claimIn(ctx context.Context, tx pgx.Tx, bills []bill, now ti
 	for i, reply := range replies {
 		r := starters[i]
 		b, _ := reply.State.(domain.Customer).Bill(r.period)
+		if r.state == stateHeld {
+			r.start = b.Start
+		}
 		if j := begun[r]; j != nil {
 			r.start, j.turn = b.Start, runs[r.period.String()].turn
 			jobs = append(jobs, j)

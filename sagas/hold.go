@@ -2,6 +2,7 @@ package sagas
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -87,6 +88,15 @@ func (c *Collector) hold(ctx context.Context, j *job, o domain.Outcome) {
 		c.holds.forget(p, j.turn)
 		c.log.Warn("a run could not be paused yet; the next refusal tries again", "run", p, "error", err)
 	}
+}
+
+// holdIn holds a bill of a run that the proxy has paused, without a call: it
+// would be refused like those before it. The row rests until the run is resumed.
+func holdIn(r *record, b domain.Bill, run runState) commands.Request {
+	o := domain.Outcome{Class: domain.Held, Code: run.code, Reason: "not sent: the run is paused: " + run.reason}
+	r.state, r.start, r.lease, r.parked = stateHeld, b.Start+1, 0, true
+	r.outcome, _ = json.Marshal(o)
+	return commands.Of(commands.NewRecordChargeOutcome(r.customer, r.period, r.attempt, b.Start+1, o))
 }
 
 // holdReason says what stands in the way, with the figures that are known.

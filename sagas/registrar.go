@@ -238,8 +238,8 @@ func (r *Registrar) note(ctx context.Context, p domain.Period, wrong []RefusedEn
 			AND NOT EXISTS (SELECT FROM run_manifest WHERE billing_period = $1 AND refused IS NOT NULL)`, p.String())
 		return err
 	}
-	first := wrong[0]
-	return r.find(ctx, p, fmt.Sprintf("the proxy does not take %d bills of the run, which are not collected: the first is %s's, %s", len(wrong), first.CustomerID, first.Code))
+	r.log.Warn("the proxy does not take bills of a run", "run", p, "bills", len(wrong), "first", wrong[0].CustomerID, "code", wrong[0].Code)
+	return r.find(ctx, p, fmt.Sprintf("the proxy does not take %d bills of its manifest, which are not collected: %s", len(wrong), wrong[0].Code))
 }
 
 // find says that something stands in the way of a run, once.

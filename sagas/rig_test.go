@@ -22,6 +22,7 @@ import (
 	"github.com/billonce/billonce/eventstore/tracking"
 	"github.com/billonce/billonce/sagas"
 	"github.com/billonce/billonce/sagas/stripegateway"
+	"github.com/billonce/billonce/sagas/vault"
 )
 
 // rig is a world: a database, a stand-in for Stripe, and as many services as a
@@ -70,6 +71,7 @@ type service struct {
 	collector *sagas.Collector
 	scanner   *sagas.DueScanner
 	runtime   *tracking.Runtime
+	registrar *sagas.Registrar
 	stop      func()
 }
 
@@ -86,6 +88,8 @@ type options struct {
 
 	environment string
 	account     func(context.Context) (string, error)
+
+	proxy *proxy // the spend proxy; nil: none
 }
 
 // start brings a replica up. Stop, or the end of the test, takes it down in
@@ -106,7 +110,16 @@ func (r *rig) start(o options) *service {
 	}
 	store := eventstore.New(o.pool, eventstore.NewCodec(domain.Events()), r.log)
 	d := commands.NewDispatcher(store)
-	real, err := stripegateway.New(stripegateway.Config{BaseURL: r.stripe.APIURL, Key: "sk_test_rig", Timeout: o.timeout, Log: r.log})
+	clock := sagas.ControlClock(r.stripe.ControlURL + "/control/clock")
+	config := stripegateway.Config{BaseURL: r.stripe.APIURL, Key: "sk_test_rig", Timeout: o.timeout, Log: r.log}
+	var keys *sagas.RunKeys
+	var client *vault.Client
+	if o.proxy != nil {
+		client = o.proxy.client()
+		keys = sagas.NewRunKeys(client, o.pool, clock, "test")
+		config.BaseURL, config.Key, config.Runs = o.proxy.URL, baseKey, keys
+	}
+	real, err := stripegateway.New(config)
 	if err != nil {
 		r.t.Fatalf("open the gateway: %v", err)
 	}
@@ -114,10 +127,9 @@ func (r *rig) start(o options) *service {
 	if o.gateway != nil {
 		gateway = o.gateway(gateway)
 	}
-	clock := sagas.ControlClock(r.stripe.ControlURL + "/control/clock")
 	collector, err := sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: o.concurrency, Timeout: o.timeout, Lease: o.lease, Poll: 50 * time.Millisecond, Actor: "collector",
-		Environment: o.environment, Account: o.account,
+		Environment: o.environment, Account: o.account, Keys: keys,
 	}, d, gateway, clock, r.log)
 	if err != nil {
 		r.t.Fatalf("make the collector: %v", err)
@@ -137,8 +149,14 @@ func (r *rig) start(o options) *service {
 		r.t.Cleanup(s.stop)
 		return s
 	}
+	register := func() {}
+	if o.proxy != nil {
+		s.registrar = sagas.NewRegistrar(client, keys, o.pool, clock, 50*time.Millisecond, collector.Wake, r.log)
+		register = s.registrar.Wake
+		parts.Go(func() { _ = s.registrar.Run(ctx) })
+	}
 	parts.Go(func() {
-		if err := s.runtime.Run(ctx, sagas.Billing.Processor(d), sagas.Preflight(collector.Wake), sagas.Schedule(d)); err != nil {
+		if err := s.runtime.Run(ctx, sagas.Billing.Processor(d), sagas.Preflight(collector.Wake), sagas.Schedule(d), sagas.Manifest(register, collector.Wake)); err != nil {
 			r.t.Errorf("processors: %v", err)
 		}
 	})

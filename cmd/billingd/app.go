@@ -27,6 +27,7 @@ import (
 	"github.com/billonce/billonce/projections"
 	"github.com/billonce/billonce/sagas"
 	"github.com/billonce/billonce/sagas/stripegateway"
+	"github.com/billonce/billonce/sagas/vault"
 )
 
 // App is the whole service as a value, so that a test can own one.
@@ -42,6 +43,9 @@ type App struct {
 	inbox     *sagas.Inbox
 	reconcile *sagas.Reconciler
 	refunds   *sagas.Refunds
+	vault     *vault.Client    // nil: no spend proxy that knows of runs
+	keys      *sagas.RunKeys   // likewise
+	registrar *sagas.Registrar // likewise
 	api       *api.Server
 	listener  net.Listener
 
@@ -86,28 +90,28 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	if settings.ClockURL != "" {
 		clock = sagas.ControlClock(settings.ClockURL)
 	}
-	gateway, err := stripegateway.New(stripegateway.Config{
-		API: settings.StripeAPI, BaseURL: settings.StripeBase, Key: settings.StripeKey.Reveal(), Timeout: settings.StripeTimeout,
-		Log: log, MaxConns: settings.Concurrency + 4,
-	})
+	a.openProxy(clock)
+	gateway, err := stripegateway.New(a.gatewayConfig())
 	if err != nil {
 		return nil, fmt.Errorf("open the Stripe gateway: %w", err)
 	}
 	a.collector, err = sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: settings.Concurrency, Timeout: settings.StripeTimeout, Lease: settings.Lease,
 		Poll: settings.Poll, Rate: settings.StripeRate, LookSince: settings.LookSince, Actor: "collector",
-		Environment: settings.Environment, Account: accountOf(gateway),
+		Environment: settings.Environment, Account: accountOf(gateway), Keys: a.keys,
 	}, dispatcher, gateway, clock, log)
 	if err != nil {
 		return nil, err
 	}
+	a.openRegistrar(clock, registry)
 	a.scanner = sagas.NewDueScanner(dispatcher, clock, min(dueEvery, settings.Poll), log)
 	hooks, err := a.openNews(dispatcher, gateway, clock, registry)
 	if err != nil {
 		return nil, err
 	}
 	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
-	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher), sagas.RefundPreflight(a.refunds.Wake)}
+	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher), sagas.RefundPreflight(a.refunds.Wake),
+		sagas.Manifest(a.register, a.collector.Wake)}
 	for _, p := range projections.All() {
 		a.processors = append(a.processors, p.Processor())
 	}
@@ -116,12 +120,14 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		running[i] = p.Name
 	}
 	registerMetrics(registry, a.collector, a.store)
+	troubles := a.troubles()
+	registerRunMetrics(registry, a.collector, troubles)
 
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
 		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
 		Ready:       []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}},
-		Webhooks:    hooks, Reconciler: a.reconcile,
+		Webhooks:    hooks, Reconciler: a.reconcile, Troubles: troubles, Verdicts: a.verdicts(),
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
 	if err != nil {
@@ -139,6 +145,20 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	}
 	log.Info("billingd is up", "address", "http://"+a.listener.Addr().String(), "environment", settings.Environment, "version", version())
 	return a, nil
+}
+
+// gatewayConfig is how Stripe is called: with a run's vault key for its money,
+// where there is a spend proxy that knows of runs.
+func (a *App) gatewayConfig() stripegateway.Config {
+	s := a.settings
+	c := stripegateway.Config{
+		API: s.StripeAPI, BaseURL: s.StripeBase, Key: s.StripeKey.Reveal(), RefundKey: s.RefundKey.Reveal(), Timeout: s.StripeTimeout,
+		Log: a.log, MaxConns: s.Concurrency + 4,
+	}
+	if a.keys != nil {
+		c.Runs = a.keys
+	}
+	return c
 }
 
 // mayCallStripe says why no money may be moved from this database now: it is
@@ -225,6 +245,7 @@ func (a *App) Run(ctx context.Context) error {
 		"scheduler":  a.scanner.Run,
 		"inbox":      a.inbox.Run,
 		"reconciler": a.reconcile.Run,
+		"registrar":  a.runRegistrar,
 		"refunds":    func(ctx context.Context) error { return a.refunds.Run(ctx, grace*9/10) },
 	} {
 		parts.Go(func() {
@@ -248,6 +269,9 @@ func (a *App) Close() {
 	}
 	if a.listener != nil {
 		a.listener.Close()
+	}
+	if a.vault != nil {
+		a.vault.Close()
 	}
 	if a.store != nil {
 		a.store.Close()

@@ -41,8 +41,9 @@ func newHouse(t *testing.T) *house {
 // replica is one billingd.
 type replica struct {
 	*house
-	url  string
-	stop func() error
+	url   string
+	stop  func() error
+	token string // presented by some of the helpers; empty: none
 }
 
 func (h *house) start(change func(*config.Config)) *replica {
@@ -53,6 +54,21 @@ func (h *house) start(change func(*config.Config)) *replica {
 // startApp also hands out the program itself.
 func (h *house) startApp(change func(*config.Config), opened func(*App)) *replica {
 	h.t.Helper()
+	var out io.Writer = io.Discard
+	if os.Getenv("TEST_LOG") != "" {
+		out = h.t.Output()
+	}
+	return h.open(change, opened, out)
+}
+
+// startLogging starts a replica whose log somebody reads.
+func (h *house) startLogging(change func(*config.Config), log io.Writer) *replica {
+	h.t.Helper()
+	return h.open(change, nil, log)
+}
+
+func (h *house) open(change func(*config.Config), opened func(*App), out io.Writer) *replica {
+	h.t.Helper()
 	settings := config.Config{
 		DatabaseURL: config.NewSecret(h.dsn), DBPool: 8, Listen: "127.0.0.1:0", Grace: 10 * time.Second,
 		Environment: "test", StripeBase: h.stripe.APIURL, StripeKey: config.NewSecret("sk_test_house"),
@@ -61,10 +77,6 @@ func (h *house) startApp(change func(*config.Config), opened func(*App)) *replic
 	}
 	if change != nil {
 		change(&settings)
-	}
-	var out io.Writer = io.Discard
-	if os.Getenv("TEST_LOG") != "" {
-		out = h.t.Output()
 	}
 	app, err := Open(h.t.Context(), settings, slog.New(slog.NewTextHandler(out, nil)))
 	if err != nil {
@@ -83,7 +95,7 @@ func (h *house) startApp(change func(*config.Config), opened func(*App)) *replic
 		return err
 	})
 	h.t.Cleanup(func() { _ = stop() })
-	return &replica{h, "http://" + app.Address(), stop}
+	return &replica{house: h, url: "http://" + app.Address(), stop: stop}
 }
 
 // answer is what a command is answered with.

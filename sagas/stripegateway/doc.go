@@ -79,7 +79,8 @@
 //	400 idempotency_error                             needs_review
 //	400 invalid_request_error                         rejected
 //	401, 403, 404                                     held
-//	429 spend_cap_exceeded (the spend proxy)          held
+//	429 spend_cap_exceeded, charge_cap_exceeded       held (the spend proxy's caps)
+//	503 ledger_unavailable                            retry_same_key (the spend proxy forwards nothing)
 //	429 rate_limit, lock_timeout                      retry_same_key
 //	401, 403, 404, 429 that are replays               unknown, quiet for a day: they come back with the key
 //	409, any other 4xx, 502, 503, 504                 unknown

@@ -122,6 +122,8 @@ var takeTable = []row{
 	{name: "404, replayed", status: 404, body: stripeError(badReq, "resource_missing"), header: []string{"Idempotent-Replayed", "true"}, class: domain.Unknown, code: "resource_missing", quiet: 86400, reason: "replayed"},
 	{name: "403 HTML", status: 403, body: html, class: domain.Unknown, quiet: 900},
 	{name: "spend cap", status: 429, body: stripeError(badReq, "spend_cap_exceeded"), header: []string{"Stripe-Should-Retry", "false"}, class: domain.Held, code: "spend_cap_exceeded"},
+	{name: "count cap", status: 429, body: stripeError(badReq, "charge_cap_exceeded"), header: []string{"Stripe-Should-Retry", "false"}, class: domain.Held, code: "charge_cap_exceeded"},
+	{name: "the proxy's books away", status: 503, body: stripeError(badReq, "ledger_unavailable"), header: []string{"Stripe-Should-Retry", "false"}, class: domain.RetrySameKey, code: "ledger_unavailable"},
 
 	// Proof that nothing was executed.
 	{name: "rate limit", status: 429, body: stripeError(badReq, "rate_limit"), class: domain.RetrySameKey, code: "rate_limit"},

@@ -153,6 +153,8 @@ func (w *wire) check(c *call, r *http.Request) string {
 		return "another host"
 	case r.URL.EscapedPath() != w.base.Path+c.path:
 		return "another path"
+	case c.secret == "":
+		return "no key to go by"
 	case r.Method == http.MethodPost && r.URL.RawQuery != "":
 		return "a query on a POST"
 	}

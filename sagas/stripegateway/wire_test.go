@@ -181,6 +181,7 @@ func TestViolationsDoNotLeave(t *testing.T) {
 			s := sent{http.MethodPost, path, body(), &stripe.Params{IdempotencyKey: &key}, apiKey}
 			c.bend(&s)
 			call := post(path, domain.Key(key))
+			call.secret = apiKey
 			s.params.Context = call.in(t.Context())
 			var v intentAnswer
 			a := call.answer(g.api.CallRaw(s.method, s.path, s.apiKey, s.body, s.params, &v))
@@ -201,7 +202,7 @@ func TestViolationsDoNotLeave(t *testing.T) {
 	})
 	t.Run("a key on a GET", func(t *testing.T) {
 		call := get("/v1/payment_intents/pi_1", maxAnswer)
-		call.key = "k"
+		call.key, call.secret = "k", apiKey
 		var v intentAnswer
 		a := call.answer(g.api.CallRaw(http.MethodGet, call.path, apiKey, nil, &stripe.Params{Context: call.in(t.Context()), IdempotencyKey: stripe.String("k")}, &v))
 		if a.fault != violated || a.why != "a GET with a key" {
@@ -218,6 +219,7 @@ func TestViolationsDoNotLeave(t *testing.T) {
 	})
 	t.Run("another host", func(t *testing.T) {
 		call := post(path, domain.Key(key))
+		call.secret = apiKey
 		r, err := http.NewRequestWithContext(call.in(t.Context()), http.MethodPost, "http://127.0.0.1:2"+path, strings.NewReader("a=b"))
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
@@ -92,6 +93,22 @@ type story struct {
 		Type      string `json:"type"`
 		Error     string `json:"error"`
 	} `json:"parked"`
+	Proxy *struct {
+		Unavailable string `json:"unavailable"`
+		Calls       []struct {
+			At             time.Time `json:"at"`
+			Phase          string    `json:"phase"`
+			VaultKey       string    `json:"vault_key"`
+			Method         string    `json:"method"`
+			Path           string    `json:"path"`
+			Verdict        string    `json:"verdict"`
+			Code           string    `json:"code"`
+			Reason         string    `json:"reason"`
+			IdempotencyKey string    `json:"idempotency_key"`
+			Reservation    string    `json:"reservation"`
+			Status         int       `json:"status"`
+		} `json:"calls"`
+	} `json:"proxy"`
 	AsOf struct {
 		Position string `json:"position"`
 	} `json:"as_of"`
@@ -159,6 +176,20 @@ func (b billCommand) tell(s *shell, v story) error {
 	for _, w := range v.Webhooks {
 		webhooks.Row(moment(&w.ReceivedAt), w.EventID, w.Type, w.Source, w.State, w.Note)
 	}
+	verdicts := console.NewTable("at", "", "call", "verdict", "reason", "reserved", "status#", "key", "vault key")
+	if v.Proxy != nil {
+		for _, c := range v.Proxy.Calls {
+			verdict := c.Verdict
+			if c.Code != "" {
+				verdict += " " + c.Code
+			}
+			status := ""
+			if c.Status != 0 {
+				status = strconv.Itoa(c.Status)
+			}
+			verdicts.Row(moment(&c.At), c.Phase, c.Method+" "+c.Path, verdict, c.Reason, c.Reservation, status, c.IdempotencyKey, c.VaultKey)
+		}
+	}
 	parked := console.NewTable("processor", "position", "fact", "error")
 	for _, p := range v.Parked {
 		parked.Row(p.Processor, p.Position, p.Type, p.Error)
@@ -168,7 +199,7 @@ func (b billCommand) tell(s *shell, v story) error {
 		table *console.Table
 	}{
 		{"facts", facts}, {"commands", commands}, {"attempts", attempts}, {"pre-flight row", record}, {"saga", saga}, {"refunds", refunds},
-		{"at Stripe", stripe}, {"Stripe's news", webhooks}, {"could not be handled", parked},
+		{"at Stripe", stripe}, {"Stripe's news", webhooks}, {"the spend proxy's verdicts", verdicts}, {"could not be handled", parked},
 	} {
 		if part.table.Empty() {
 			continue
@@ -179,6 +210,9 @@ func (b billCommand) tell(s *shell, v story) error {
 		if err := part.table.Write(s.Out, "  "); err != nil {
 			return err
 		}
+	}
+	if v.Proxy != nil && v.Proxy.Unavailable != "" {
+		return s.printf("\nthe spend proxy's verdicts are not to be had: %s\n", v.Proxy.Unavailable)
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"crypto/rand"
 	"net/url"
+	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
 )
@@ -9,9 +11,49 @@ import (
 // runsCommand is about runs: everything that falls due under one period label.
 type runsCommand struct {
 	Show   runCommand `cmd:"" help:"Print how far a billing period has come."`
-	Pause  planned    `cmd:"" hidden:"" passthrough:""`
-	Resume planned    `cmd:"" hidden:"" passthrough:""`
+	Pause  pauseRun   `cmd:"" help:"Stop the collection of a run's bills; what is in flight is finished."`
+	Resume resumeRun  `cmd:"" help:"Let a run's bills be collected again; what was held is tried at once."`
 	Close  planned    `cmd:"" hidden:"" passthrough:""`
+}
+
+type (
+	pauseRun struct {
+		Period         string `arg:"" help:"Billing period: 2026-11, 2026-Q3 or 2026."`
+		Reason         string `required:"" help:"Why, for whoever reads the record later." placeholder:"TEXT"`
+		IdempotencyKey string `help:"The same again is answered by the same receipt; not given: one of its own." placeholder:"KEY"`
+	}
+	resumeRun struct {
+		Period         string `arg:"" help:"Billing period: 2026-11, 2026-Q3 or 2026."`
+		Reason         string `help:"What was done about what stood in the way." placeholder:"TEXT"`
+		IdempotencyKey string `help:"The same again is answered by the same receipt; not given: one of its own." placeholder:"KEY"`
+	}
+)
+
+// Run pauses the run.
+func (p pauseRun) Run(s *shell) error {
+	return s.decideRun("pause-run", p.Period, p.Reason, p.IdempotencyKey)
+}
+
+// Run resumes the run.
+func (r resumeRun) Run(s *shell) error {
+	return s.decideRun("resume-run", r.Period, r.Reason, r.IdempotencyKey)
+}
+
+// decideRun sends a command about a run. Each is a decision of its own, so that
+// it gets a key of its own, unless one is given.
+func (s *shell) decideRun(command, period, reason, key string) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	if key == "" {
+		key = rand.Text()
+	}
+	fields := map[string]any{"billing_period": period}
+	if reason != "" {
+		fields["reason"] = reason
+	}
+	return s.decide(c, command, key, fields)
 }
 
 type runCommand struct {
@@ -45,6 +87,23 @@ type run struct {
 		Open     amount `json:"open"`
 		Closed   amount `json:"closed"`
 	} `json:"totals"`
+	Manifest []struct {
+		Currency   string `json:"currency"`
+		Bills      int64  `json:"bills"`
+		Expected   amount `json:"expected"`
+		Fixed      int64  `json:"fixed"`
+		Registered int64  `json:"registered"`
+		Refused    int64  `json:"refused"`
+	} `json:"manifest"`
+	Control struct {
+		Paused    bool       `json:"paused"`
+		Reason    string     `json:"reason"`
+		PausedBy  string     `json:"paused_by"`
+		PausedAt  *time.Time `json:"paused_at"`
+		VaultKey  string     `json:"vault_key"`
+		ExpiresAt *time.Time `json:"vault_key_expires_at"`
+		Finding   string     `json:"finding"`
+	} `json:"control"`
 	AsOf struct {
 		Position string `json:"position"`
 	} `json:"as_of"`
@@ -61,8 +120,11 @@ func (r runCommand) Run(s *shell) error {
 		return err
 	}
 	return show(s, document, func(v run) error {
-		if err := s.printf("%s: %s bills, %s paid, %s open, %s closed (as of %s)\n\n", v.BillingPeriod, console.Count(int(v.Bills)),
+		if err := s.printf("%s: %s bills, %s paid, %s open, %s closed (as of %s)\n", v.BillingPeriod, console.Count(int(v.Bills)),
 			console.Count(int(v.Paid)), console.Count(int(v.Open)), console.Count(int(v.Closed)), v.AsOf.Position); err != nil {
+			return err
+		}
+		if err := v.hold(s); err != nil {
 			return err
 		}
 		totals := console.NewTable("currency", "bills#", "expected#", "paid#", "taken at Stripe#", "open#", "closed#")
@@ -71,6 +133,18 @@ func (r runCommand) Run(s *shell) error {
 		}
 		if err := totals.Write(s.Out, ""); err != nil {
 			return err
+		}
+		manifest := console.NewTable("expected of", "bills#", "amount#", "fixed#", "known to the proxy#", "refused by it#")
+		for _, t := range v.Manifest {
+			manifest.Row(t.Currency, t.Bills, t.Expected.Display, t.Fixed, t.Registered, t.Refused)
+		}
+		if !manifest.Empty() {
+			if err := s.printf("\n"); err != nil {
+				return err
+			}
+			if err := manifest.Write(s.Out, ""); err != nil {
+				return err
+			}
 		}
 		statuses := console.NewTable("status", "bills#")
 		for _, t := range v.Statuses {
@@ -81,4 +155,25 @@ func (r runCommand) Run(s *shell) error {
 		}
 		return statuses.Write(s.Out, "")
 	})
+}
+
+// hold prints what holds the run back, and its key.
+func (r run) hold(s *shell) error {
+	c := r.Control
+	if c.Paused {
+		if err := s.printf("paused since %s by %s: %s\n", moment(c.PausedAt), c.PausedBy, c.Reason); err != nil {
+			return err
+		}
+	}
+	if c.Finding != "" {
+		if err := s.printf("finding: %s\n", c.Finding); err != nil {
+			return err
+		}
+	}
+	if c.VaultKey != "" {
+		if err := s.printf("vault key %s, good until %s\n", c.VaultKey, moment(c.ExpiresAt)); err != nil {
+			return err
+		}
+	}
+	return s.printf("\n")
 }

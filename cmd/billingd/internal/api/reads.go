@@ -152,11 +152,11 @@ func (s *Server) registerReads() {
 	}
 	story := get("get-bill", "/v1/customers/{id}/periods/{period}", "See a bill with its whole story", "")
 	story.Description = "Folded from the log itself: it is never behind, and after_position never waits."
-	read(s, story, func(ctx context.Context, q *storyQuery) (a projections.Story, err error) {
+	read(s, story, func(ctx context.Context, q *storyQuery) (a BillStory, err error) {
 		if _, _, err = q.FreshQuery.parse(); err != nil {
 			return a, err
 		}
-		return reads.Story(ctx, q.ID, q.Period)
+		return s.story(ctx, q.ID, q.Period)
 	})
 
 	type chargesQuery struct {

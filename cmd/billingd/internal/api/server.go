@@ -15,13 +15,15 @@ import (
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
 	"github.com/billonce/billonce/projections"
 	"github.com/billonce/billonce/sagas"
 )
 
-// Deps is what the API serves. All of it is required but Ready, Webhooks, Reconciler and Version.
+// Deps is what the API serves. All of it is required but Ready, Webhooks, Reconciler,
+// Troubles, Verdicts and Version.
 type Deps struct {
 	Dispatcher *commands.Dispatcher
 	Reads      projections.Reads
@@ -39,6 +41,12 @@ type Deps struct {
 	Webhooks Webhooks
 	// Reconciler compares the books; without it, that is not served.
 	Reconciler *sagas.Reconciler
+	// Troubles lists the runs that wait for somebody: the service is alive and
+	// degraded then. Nil: none are known of.
+	Troubles func(context.Context) ([]sagas.RunTrouble, error)
+	// Verdicts lists what the spend proxy decided about a bill's calls. Nil:
+	// there is no proxy.
+	Verdicts func(context.Context, domain.CustomerID, domain.Period) ([]sagas.Verdict, error)
 	// Environment is the database's identity; without it, it is not served.
 	Environment Environment
 	Tokens      access.Tokens
@@ -91,6 +99,8 @@ type Server struct {
 	running    []string
 	clock      func(context.Context) (time.Time, error)
 	ready      []Check
+	troubles   func(context.Context) ([]sagas.RunTrouble, error)
+	verdicts   func(context.Context, domain.CustomerID, domain.Period) ([]sagas.Verdict, error)
 	tokens     access.Tokens
 	log        *slog.Logger
 	limits     Limits
@@ -108,7 +118,7 @@ type Server struct {
 func New(d Deps, limits Limits) (*Server, error) {
 	s := &Server{
 		dispatcher: d.Dispatcher, store: d.Dispatcher.Log(), reads: d.Reads, processors: d.Processors, running: d.Running, clock: d.Clock,
-		ready: d.Ready, tokens: d.Tokens, log: d.Log, limits: limits.withDefaults(),
+		ready: d.Ready, troubles: d.Troubles, verdicts: d.Verdicts, tokens: d.Tokens, log: d.Log, limits: limits.withDefaults(),
 		mux: &router{ServeMux: http.NewServeMux()}, draining: make(chan struct{}),
 	}
 	s.gateway = &commands.Gateway{

@@ -42,12 +42,7 @@ type CheckResult struct {
 const checkTime = 3 * time.Second
 
 func (s *Server) registerService(registry *prometheus.Registry) {
-	type live struct {
-		Status string `json:"status" example:"ok"`
-	}
-	health := public("health", http.MethodGet, "/healthz", tagService, "See whether the process is alive")
-	read(s, health, func(context.Context, *struct{}) (live, error) { return live{"ok"}, nil })
-
+	s.registerHealth()
 	ready := public("readiness", http.MethodGet, "/readyz", tagService, "See whether the instance should be given work")
 	ready.Responses = map[string]*huma.Response{
 		"503": {Description: "It should not, for the reasons given.", Content: map[string]*huma.MediaType{

@@ -40,7 +40,9 @@ func (c *check) configure(f flags) Config {
 		Environment:    c.environment(f.Environment),
 		StripeBase:     c.text("STRIPE_API_BASE", f.StripeAPIBase),
 		StripeAPI:      c.stripeAPI("STRIPE_API", f.StripeAPI),
-		StripeKey:      c.stripeKey(),
+		StripeKey:      c.stripeKey("STRIPE_API_KEY", true),
+		RefundKey:      c.stripeKey("STRIPE_REFUND_KEY", false),
+		ProxyToken:     c.secret("BILLING_PROXY_TOKEN"),
 		WebhookSecret:  c.webhookSecret(),
 		StripeTimeout:  c.duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
 		StripeRate:     c.rate("BILLING_STRIPE_RATE", f.StripeRate),
@@ -60,6 +62,7 @@ func (c *check) configure(f flags) Config {
 	if config.DatabaseURL.IsZero() && config.DataDir == "" {
 		config.DataDir = c.defaultDataDir()
 	}
+	config.ProxyAdmin = c.proxy(f.ProxyAdminURL, config)
 	c.gateway(config)
 	return config
 }
@@ -221,10 +224,10 @@ var (
 	testKey  = regexp.MustCompile(`^[sr]k_test_`)
 )
 
-func (c *check) stripeKey() Secret {
-	const name = "STRIPE_API_KEY"
+func (c *check) stripeKey(name string, needed bool) Secret {
 	key, set := os.LookupEnv(name)
 	switch {
+	case !set && !needed:
 	case !set:
 		c.bad(name, "is needed: the vault key, or a secret or restricted key of Stripe")
 	case strings.TrimSpace(key) == "":
@@ -235,6 +238,41 @@ func (c *check) stripeKey() Secret {
 		return NewSecret(key)
 	}
 	return Secret{}
+}
+
+// proxy checks what belongs to a spend proxy: both settings or neither, and no
+// key of Stripe's beside them, which would be a way round it.
+func (c *check) proxy(address string, config Config) *url.URL {
+	const name, token = "BILLING_PROXY_ADMIN_URL", "BILLING_PROXY_TOKEN"
+	_, tokenSet := os.LookupEnv(token)
+	switch address = c.optional(name, address); {
+	case address == "" && !config.ProxyToken.IsZero():
+		if _, set := os.LookupEnv(name); !set {
+			c.bad(name, "is needed where BILLING_PROXY_TOKEN is set")
+		}
+		return nil
+	case address == "":
+		return nil
+	case !tokenSet:
+		c.bad(token, "is needed where BILLING_PROXY_ADMIN_URL is set")
+	}
+	base, err := stripegateway.ParseBase(address)
+	if err != nil {
+		for fault := range strings.Lines(err.Error()) {
+			_, what, _ := strings.Cut(strings.TrimSpace(fault), ": ")
+			c.bad(name, "%s", what)
+		}
+		return nil
+	}
+	if t := config.ProxyToken.Reveal(); t != "" && (len(t) < 16 || strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		c.bad(token, "must be the proxy's service token: 16 printable characters or more")
+	}
+	for setting, key := range map[string]Secret{"STRIPE_API_KEY": config.StripeKey, "STRIPE_REFUND_KEY": config.RefundKey} {
+		if !key.IsZero() && !strings.HasPrefix(key.Reveal(), "vk_") {
+			c.bad(setting, "must be a vault key where a spend proxy is set: with a key of Stripe's there is a way round it")
+		}
+	}
+	return base
 }
 
 // webhookSecret accepts one secret, or two while one is rolled. Blank is none:
@@ -293,7 +331,7 @@ func (c *check) gateway(config Config) {
 		return // said already
 	}
 	g, err := stripegateway.New(stripegateway.Config{
-		API: config.StripeAPI, BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
+		API: config.StripeAPI, BaseURL: config.StripeBase, Key: config.StripeKey.Reveal(), RefundKey: config.RefundKey.Reveal(), Timeout: config.StripeTimeout, Log: slog.New(slog.DiscardHandler),
 	})
 	if err == nil {
 		g.Close()
@@ -306,7 +344,7 @@ func (c *check) gateway(config Config) {
 	}
 	for _, fault := range faults.Unwrap() {
 		field, what, _ := strings.Cut(fault.Error(), ": ")
-		name, known := map[string]string{"BaseURL": "STRIPE_API_BASE", "Key": "STRIPE_API_KEY", "Timeout": "BILLING_STRIPE_TIMEOUT"}[field]
+		name, known := map[string]string{"BaseURL": "STRIPE_API_BASE", "Key": "STRIPE_API_KEY", "RefundKey": "STRIPE_REFUND_KEY", "Timeout": "BILLING_STRIPE_TIMEOUT"}[field]
 		if known {
 			c.bad(name, "%s", what)
 		}

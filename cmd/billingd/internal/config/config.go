@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -28,13 +29,16 @@ type Config struct {
 	Environment   string            // written into the database by its first start
 	StripeBase    string            // where Stripe's API is spoken: the proxy, usually
 	StripeAPI     stripegateway.API // of bills that are not committed to a road yet
-	StripeKey     Secret
-	WebhookSecret Secret        // one, or two separated by a comma while it is rolled; zero: webhooks are off
-	StripeTimeout time.Duration // of one call
-	StripeRate    float64       // calls a second; 0: no limit
-	Lease         time.Duration // of a claimed bill; exceeds StripeTimeout
-	Concurrency   int           // bills in flight
-	LookSince     time.Time     // the first look reads what Stripe holds since then; zero: all
+	StripeKey     Secret            // the vault key of everything but a run's money
+	RefundKey     Secret            // the vault key of refunds; zero: StripeKey
+	ProxyAdmin    *url.URL          // where the spend proxy's admin API is; nil: there is no proxy that knows of runs
+	ProxyToken    Secret            // the proxy's service token; zero exactly where ProxyAdmin is nil
+	WebhookSecret Secret            // one, or two separated by a comma while it is rolled; zero: webhooks are off
+	StripeTimeout time.Duration     // of one call
+	StripeRate    float64           // calls a second; 0: no limit
+	Lease         time.Duration     // of a claimed bill; exceeds StripeTimeout
+	Concurrency   int               // bills in flight
+	LookSince     time.Time         // the first look reads what Stripe holds since then; zero: all
 
 	ReconcileEvery time.Duration // between scheduled reconciliations; 0: only when asked for
 
@@ -104,6 +108,7 @@ type flags struct {
 	StripeRate    string `help:"Calls to Stripe a second; 0: no limit." env:"BILLING_STRIPE_RATE" default:"25" placeholder:"N"`
 	Lease         string `help:"How long a bill is claimed for; must exceed the time limit of a call." env:"BILLING_LEASE" default:"40s" placeholder:"DURATION"`
 	Concurrency   string `help:"Bills in flight at once." env:"BILLING_CONCURRENCY" default:"32" placeholder:"N"`
+	ProxyAdminURL string `name:"proxy-admin-url" help:"Where the spend proxy's admin API is, for the vault keys of runs; needs BILLING_PROXY_TOKEN." env:"BILLING_PROXY_ADMIN_URL" placeholder:"URL"`
 	LookSince     string `help:"How far back the first look at Stripe goes, such as 2026-01-01; not set: to the beginning." env:"BILLING_LOOK_SINCE" placeholder:"DATE"`
 	Reconcile     string `name:"reconcile-every" help:"Time between scheduled reconciliations; 0: only when asked for." env:"BILLING_RECONCILE_EVERY" default:"24h" placeholder:"DURATION"`
 	Poll          string `help:"How long a lost wake-up can delay anything." env:"BILLING_POLL" default:"1s" placeholder:"DURATION"`

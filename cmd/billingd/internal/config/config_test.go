@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,8 @@ func TestDefaults(t *testing.T) {
 	if !c.DatabaseURL.IsZero() || c.DataDir != "/home/billing/.local/share/billonce" || c.Listen != "127.0.0.1:8080" || !c.Tokens.Open() ||
 		c.StripeBase != "https://api.stripe.com" || c.StripeTimeout != 30*time.Second || c.Lease != 40*time.Second || c.Grace != 30*time.Second ||
 		c.Poll != time.Second || c.ReconcileEvery != 24*time.Hour || !c.WebhookSecret.IsZero() || c.LogLevel != slog.LevelInfo || c.Environment != "development" || c.DBPool == 0 || c.Concurrency == 0 ||
-		!c.LookSince.IsZero() || c.ClockURL != "" || c.PortFile != "" || c.StripeKey.Reveal() != "sk_test_123" || c.StripeAPI != "payment_intents" {
+		!c.LookSince.IsZero() || c.ClockURL != "" || c.PortFile != "" || c.StripeKey.Reveal() != "sk_test_123" || c.StripeAPI != "payment_intents" ||
+		!c.RefundKey.IsZero() || c.ProxyAdmin != nil || !c.ProxyToken.IsZero() {
 		t.Errorf("the defaults are %+v", c)
 	}
 }
@@ -67,7 +69,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 		"DATABASE_URL": "postgres://u:p@db:5432/billing", "BILLING_LISTEN": "0.0.0.0:80", "BILLING_TOKENS": "ci:read:" + hex.EncodeToString(hash[:]),
 		"STRIPE_API_BASE": "http://127.0.0.1:12121", "STRIPE_API_KEY": "vk_abc", "STRIPE_WEBHOOK_SECRET": "whsec_1", "BILLING_STRIPE_TIMEOUT": "1s", "BILLING_LEASE": "2s",
 		"BILLING_LOOK_SINCE": "2026-01-01", "BILLING_CLOCK_URL": "http://127.0.0.1:12122/control/clock", "BILLING_STRIPE_RATE": "0", "BILLING_LOG_LEVEL": "debug",
-		"STRIPE_API": "charges",
+		"STRIPE_API": "charges", "STRIPE_REFUND_KEY": "vk_refunds", "BILLING_PROXY_ADMIN_URL": "http://spendproxy:8090/", "BILLING_PROXY_TOKEN": "a-token-of-the-service",
 	} {
 		t.Setenv(name, value)
 	}
@@ -77,7 +79,8 @@ func TestEnvironmentAndFlags(t *testing.T) {
 	}
 	if c.DatabaseURL.Reveal() != "postgres://u:p@db:5432/billing" || c.DataDir != "" || c.Listen != "127.0.0.1:0" || c.PortFile != "/run/a b/port" || c.Tokens.Open() ||
 		c.StripeBase != "http://127.0.0.1:12121" || c.StripeKey.Reveal() != "vk_abc" || c.WebhookSecret.Reveal() != "whsec_1" || c.StripeTimeout != time.Second || c.Lease != 2*time.Second ||
-		!c.LookSince.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) || c.ClockURL == "" || c.StripeRate != 0 || c.LogLevel != slog.LevelWarn || c.StripeAPI != "charges" {
+		!c.LookSince.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) || c.ClockURL == "" || c.StripeRate != 0 || c.LogLevel != slog.LevelWarn || c.StripeAPI != "charges" ||
+		c.RefundKey.Reveal() != "vk_refunds" || c.ProxyAdmin.String() != "http://spendproxy:8090" || c.ProxyToken.Reveal() != "a-token-of-the-service" {
 		t.Errorf("got %+v", c)
 	}
 }
@@ -95,12 +98,58 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 }
 
+// A spend proxy is set as a whole: its address and its token, and vault keys
+// alone beside them.
+func TestProxySettings(t *testing.T) {
+	const token = "hunter2-hunter2-hunter2"
+	for _, c := range []struct {
+		name string
+		set  map[string]string
+		want []string
+	}{
+		{"the whole", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://127.0.0.1:8090", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, nil},
+		{"over the network", map[string]string{"BILLING_PROXY_ADMIN_URL": "https://proxy.example.com", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, nil},
+		{"no token", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://127.0.0.1:8090", "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_TOKEN"}},
+		{"a blank token", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://127.0.0.1:8090", "BILLING_PROXY_TOKEN": " ", "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_TOKEN"}},
+		{"a short token", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://127.0.0.1:8090", "BILLING_PROXY_TOKEN": "hunter2", "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_TOKEN"}},
+		{"no address", map[string]string{"BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_ADMIN_URL"}},
+		{"a blank address", map[string]string{"BILLING_PROXY_ADMIN_URL": "", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_ADMIN_URL"}},
+		{"no URL", map[string]string{"BILLING_PROXY_ADMIN_URL": "hunter2", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_ADMIN_URL"}},
+		{"a password in it", map[string]string{"BILLING_PROXY_ADMIN_URL": "https://u:hunter2@proxy.example.com", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_ADMIN_URL"}},
+		{"in the clear over the network", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://proxy.example.com", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1"}, []string{"BILLING_PROXY_ADMIN_URL"}},
+		{"Stripe's key beside it", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://127.0.0.1:8090", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "sk_test_hunter2"}, []string{"STRIPE_API_KEY"}},
+		{"Stripe's key for refunds", map[string]string{"BILLING_PROXY_ADMIN_URL": "http://127.0.0.1:8090", "BILLING_PROXY_TOKEN": token, "STRIPE_API_KEY": "vk_1", "STRIPE_REFUND_KEY": "rk_test_hunter2"}, []string{"STRIPE_REFUND_KEY"}},
+		{"a live key for refunds in the clear", map[string]string{"STRIPE_API_BASE": "http://stripe:8080", "STRIPE_REFUND_KEY": "sk_live_hunter2"}, []string{"STRIPE_REFUND_KEY"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clear(t)
+			for name, value := range c.set {
+				t.Setenv(name, value)
+			}
+			_, err := load()
+			if c.want == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if got := faults(t, err); !slices.Equal(got, c.want) {
+				t.Errorf("the faults are %v, want %v", err, c.want)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("a value is quoted: %v", err)
+			}
+		})
+	}
+}
+
 func TestEachFault(t *testing.T) {
 	for name, values := range map[string][]string{
 		"DATABASE_URL":            {"", " ", "postgres://u:hunter2@[db/x", "mysql://x", "host=a port=hunter2"},
 		"STRIPE_API_BASE":         {"", "api.stripe.com", "ftp://x", "https://u:hunter2@api.stripe.com", "https://x?y=1", "http://api.stripe.com"},
 		"STRIPE_API":              {"", "intents", "Charges", "charges "},
 		"STRIPE_API_KEY":          {"", " ", "hunter2", "pk_test_1", "sk_test_1 ", "sk_test_\n1"},
+		"STRIPE_REFUND_KEY":       {"", " ", "hunter2", "pk_test_1"},
 		"STRIPE_WEBHOOK_SECRET":   {"hunter2,", ",hunter2", "hunter2,,hunter3", "hunter2,hunter3,hunter4"},
 		"BILLING_RECONCILE_EVERY": {"", "-1h", "5s", "daily"},
 		"BILLING_LISTEN":          {"", " ", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", ":8080", "0.0.0.0:8080", "10.0.0.1:80", "[::]:80", "billing:80"},

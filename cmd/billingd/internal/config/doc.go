@@ -7,7 +7,7 @@
 // database. What is wrong is said without the value, since a secret may have
 // been put into the wrong place.
 //
-// Secrets (DATABASE_URL, STRIPE_API_KEY, STRIPE_WEBHOOK_SECRET) and
-// BILLING_TOKENS come by environment alone, because a command line is readable
+// Secrets (DATABASE_URL, STRIPE_API_KEY, STRIPE_REFUND_KEY, BILLING_PROXY_TOKEN,
+// STRIPE_WEBHOOK_SECRET) and BILLING_TOKENS come by environment alone, because a command line is readable
 // by everyone on the machine.
 package config
