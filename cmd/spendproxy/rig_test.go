@@ -88,7 +88,7 @@ func (r *rig) open(upstream string, change func(*config.Config)) *App {
 		r.t.Fatal(err)
 	}
 	settings := config.Config{
-		Listen: "127.0.0.1:0", Upstream: base, Key: config.NewSecret(stripeKey), Timeout: 20 * time.Second, Database: config.NewSecret(r.dsn), DBPool: 8,
+		Listen: "127.0.0.1:0", Upstream: base, Key: config.NewSecret(stripeKey), Timeout: 80 * time.Second, Database: config.NewSecret(r.dsn), DBPool: 8,
 		Tokens: admin.Tokens{Admin: adminToken, Service: serviceToken}, Grace: 20 * time.Second,
 	}
 	if change != nil {
@@ -109,6 +109,11 @@ func (r *rig) open(upstream string, change func(*config.Config)) *App {
 		app.Close()
 	})
 	return app
+}
+
+// withTokens sets the tokens of the admin API.
+func withTokens(admins, service string) func(*config.Config) {
+	return func(c *config.Config) { c.Tokens = admin.Tokens{Admin: admins, Service: service} }
 }
 
 // freeRules are what a key without a manifest has in these tests.

@@ -53,6 +53,9 @@ func (a auditCalls) Run(s *shell) error {
 	if a.Limit < 1 || a.Limit > auditMost {
 		return usage("--limit must be 1 to %d", auditMost)
 	}
+	if _, err := keyPath(a.Key, ""); err != nil {
+		return err
+	}
 	query := url.Values{}
 	for name, value := range map[string]string{"customer": a.Customer, "period": a.Period, "vault_key": a.Key, "idempotency_key": a.IdempotencyKey, "object": a.Object} {
 		if value != "" {

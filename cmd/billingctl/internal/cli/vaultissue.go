@@ -200,7 +200,15 @@ func (e extendKey) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	return show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) })
+	if err := show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) }); err != nil {
+		return err
+	}
+	var v vaultKey
+	if err := json.Unmarshal(document, &v); err == nil && (v.ExpiresAt == nil || v.ExpiresAt.Format(time.RFC3339) != at) {
+		_, err = fmt.Fprintln(s.Err, "It worked for longer already, which is left as it is; revoke ends a key.")
+		return err
+	}
+	return nil
 }
 
 // Run rotates the key.

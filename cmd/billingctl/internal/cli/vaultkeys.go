@@ -17,7 +17,7 @@ import (
 // vaultKeysCommand looks after the spend proxy: who may call Stripe through it,
 // for what and up to how much.
 type vaultKeysCommand struct {
-	AdminURL string `help:"Address of the spend proxy's admin API." env:"SPENDPROXY_ADMIN_URL" placeholder:"URL"`
+	AdminURL string `help:"Address of the spend proxy's admin API." env:"SPENDPROXY_ADMIN_URL" default:"http://127.0.0.1:8081" placeholder:"URL"`
 
 	Issue   issueKey      `cmd:"" help:"Issue a vault key. Its secret is printed once."`
 	List    listKeys      `cmd:"" help:"Print vault keys and what is used of them."`
@@ -94,10 +94,6 @@ type vaultKey struct {
 
 // proxy is a client of the spend proxy that the command line names.
 func (s *shell) proxy() (*client.Client, error) {
-	address := s.line.VaultKeys.AdminURL
-	if address == "" {
-		return nil, usage("SPENDPROXY_ADMIN_URL or --admin-url is needed: the address of the spend proxy's admin API")
-	}
 	token, set := os.LookupEnv("SPENDPROXY_ADMIN_TOKEN")
 	switch {
 	case !set:
@@ -105,7 +101,7 @@ func (s *shell) proxy() (*client.Client, error) {
 	case strings.TrimSpace(token) == "":
 		return nil, usage("SPENDPROXY_ADMIN_TOKEN is set but blank")
 	}
-	c, err := client.NewProxy(address, token, actor())
+	c, err := client.NewProxy(s.line.VaultKeys.AdminURL, token, actor())
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--admin-url: %w", err)}
 	}
@@ -273,8 +269,9 @@ func (k showKey) Run(s *shell) error {
 func (k vaultKey) write(s *shell) error {
 	lines := console.NewTable("vault key", k.ID)
 	lines.Row("label", k.Label)
-	lines.Row("environment", k.Environment)
-	lines.Row("run", k.Run)
+	if k.Run != "" {
+		lines.Row("run", k.Run+" in "+k.Environment)
+	}
 	lines.Row("mode", k.Mode)
 	lines.Row("rules", strings.Join(k.Rules, " "))
 	lines.Row("bound to a manifest", k.Manifest)

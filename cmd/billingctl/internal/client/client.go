@@ -31,7 +31,7 @@ func New(base, token string) (*Client, error) {
 // NewProxy makes a client of the admin API of the spend proxy at base, which
 // writes down that actor was at work.
 func NewProxy(base, token, actor string) (*Client, error) {
-	c, err := newClient("the spend proxy", base, token, "http://127.0.0.1:4000")
+	c, err := newClient("the spend proxy", base, token, "http://127.0.0.1:8081")
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 // presenting none.
 func TestC106_EmptyTokenIsNotAPass(t *testing.T) {
 	t.Parallel()
+	house := start(t)
 	presented := []string{"", "Bearer", "Bearer ", "Bearer  ", "Bearer null", "Bearer undefined", "null", "Bearer \"\"", "Basic Og==", "Bearer " + strings.ToUpper(adminToken),
 		"Bearer " + adminToken[:len(adminToken)-1], "Bearer " + adminToken + " x", adminToken, "Token " + adminToken}
 	for name, test := range map[string]struct {
@@ -31,8 +32,7 @@ func TestC106_EmptyTokenIsNotAPass(t *testing.T) {
 		"service only": {admin.Tokens{Service: serviceToken}, http.StatusUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := startWith(t, test.tokens)
+			i := house.with(t, test.tokens)
 			for _, given := range presented {
 				var headers []string
 				if given != "" {

@@ -14,12 +14,12 @@ import (
 func TestLifeOfAKey(t *testing.T) {
 	t.Parallel()
 	i := start(t)
-	first := i.issue(anAgent)
+	first := i.issue(strings.Replace(anAgent, "{", `{"expires_at":"2099-01-31T00:00:00Z",`, 1))
 	k := first.VaultKey
 	if !strings.HasPrefix(first.Secret, "vk_"+k.ID+"_") || !i.works(first.Secret) {
 		t.Errorf("the secret of %s does not work", k.ID)
 	}
-	if k.Mode != "enforce" || k.Window != "total" || k.Manifest || len(k.Caps) != 1 || k.Caps[0].Cap != 60000 || k.Caps[0].Ceiling != 20000 || k.Caps[0].Left != 60000 || k.Expires != "" || k.Revoked != "" {
+	if k.Mode != "enforce" || k.Window != "total" || k.Manifest || len(k.Caps) != 1 || k.Caps[0].Cap != 60000 || k.Caps[0].Ceiling != 20000 || k.Caps[0].Left != 60000 || k.Expires != "2099-01-31T00:00:00Z" || k.Revoked != "" {
 		t.Errorf("issued: %+v", k)
 	}
 	path := "/admin/v1/vault-keys/" + k.ID
@@ -41,6 +41,10 @@ func TestLifeOfAKey(t *testing.T) {
 	i.want(200, &got, adminToken, "POST", path+"/extend", `{"expires_at":"2099-06-01T00:00:00Z","reason":"it goes on"}`)
 	if got.Expires != "2099-06-01T00:00:00Z" {
 		t.Errorf("extended: %+v", got)
+	}
+	i.want(200, &got, adminToken, "POST", path+"/extend", `{"expires_at":"2099-05-01T00:00:00Z","reason":"a replica is late"}`)
+	if got.Expires != "2099-06-01T00:00:00Z" {
+		t.Errorf("an earlier end takes nothing back: %+v", got)
 	}
 	var second issued
 	i.want(200, &second, adminToken, "POST", path+"/rotate", `{"grace":"1h"}`)

@@ -52,31 +52,36 @@ func (l *logged) String() string {
 }
 
 func start(t *testing.T) *instance {
-	return startWith(t, admin.Tokens{Admin: adminToken, Service: serviceToken})
-}
-
-func startWith(t *testing.T, tokens admin.Tokens) *instance {
 	t.Helper()
 	dsn := pgtest.Empty(t)
 	if err := ledger.Migrate(t.Context(), dsn); err != nil {
 		t.Fatal(err)
 	}
 	i := &instance{t: t, pool: pgtest.Connect(t, dsn, 8), log: &logged{}}
-	log := slog.New(slog.NewJSONHandler(i.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	i.ledger = ledger.New(i.pool, ledger.Options{Log: log})
+	i.ledger = ledger.New(i.pool, ledger.Options{Log: i.logger()})
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.ledger.Run(ctx) }()
-	s := httptest.NewServer(admin.New(i.ledger, tokens, log))
-	i.url = s.URL
 	t.Cleanup(func() {
-		s.Close()
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("the ledger ended with %v", err)
 		}
 	})
-	return i
+	return i.with(t, admin.Tokens{Admin: adminToken, Service: serviceToken})
+}
+
+func (i *instance) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(i.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// with is the API on the same ledger with other tokens.
+func (i *instance) with(t *testing.T, tokens admin.Tokens) *instance {
+	s := httptest.NewServer(admin.New(i.ledger, tokens, i.logger()))
+	t.Cleanup(s.Close)
+	other := *i
+	other.t, other.url = t, s.URL
+	return &other
 }
 
 // answer is what a request was answered.

@@ -14,11 +14,14 @@ import (
 )
 
 // auditRow is a row of the audit on its way.
-type auditRow struct{ Recorded }
+type auditRow struct {
+	Recorded
+	again bool // it may have been written before
+}
 
 // rowOf is what a call says about itself.
 func rowOf(id, phase string, at time.Time, vaultKey string, c policy.Call) auditRow {
-	row := auditRow{Recorded{
+	row := auditRow{Recorded: Recorded{
 		Call: id, Phase: phase, At: at, VaultKey: vaultKey, Method: c.Method, Path: c.Path, Rule: c.Rule,
 		Amount: c.Amount, Currency: c.Currency, IdempotencyKey: c.Key, Object: c.Object,
 	}}
@@ -41,8 +44,8 @@ func columnsOf(b policy.BillID) (customer, period string) {
 	return string(b.Customer), b.Period.String()
 }
 
-// queueAudit queues the writing of rows. A row that is there already is the
-// same call, booked again.
+// queueAudit queues the writing of rows. A row that may have been written before,
+// by a commit whose answer was lost, is looked for.
 func queueAudit(b *pgx.Batch, rows []auditRow) {
 	n := len(rows)
 	texts := make([][]string, 15)
@@ -50,6 +53,7 @@ func queueAudit(b *pgx.Batch, rows []auditRow) {
 		texts[i] = make([]string, n)
 	}
 	at, amounts, latencies, statuses := make([]time.Time, n), make([]int64, n), make([]int64, n), make([]int16, n)
+	requests, again := make([]string, n), make([]bool, n)
 	for i, r := range rows {
 		for k, s := range []string{
 			r.Call, r.Phase, r.VaultKey, r.Method, r.Path, string(r.Rule), r.Verdict, string(r.Code), r.Reason, r.Customer, r.Period,
@@ -58,18 +62,20 @@ func queueAudit(b *pgx.Batch, rows []auditRow) {
 			texts[k][i] = clean(s)
 		}
 		at[i], amounts[i], statuses[i], latencies[i] = r.At, r.Amount, int16(r.Status), r.Latency.Milliseconds()
-	}
-	requests := make([]string, n)
-	for i, r := range rows {
-		requests[i] = clean(r.RequestID)
+		requests[i], again[i] = clean(r.RequestID), r.again
 	}
 	b.Queue(`INSERT INTO spendproxy.audit (call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
 			object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id)
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-			$11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::bigint[], $18::smallint[], $19::bigint[], $20::text[])
-		ON CONFLICT (call, phase) DO NOTHING`,
+		SELECT call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
+			object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+			$11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::bigint[], $18::smallint[], $19::bigint[], $20::text[], $21::bool[])
+			AS n(call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
+				object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id, again)
+		WHERE NOT again OR NOT EXISTS (SELECT FROM spendproxy.audit a
+			WHERE a.idempotency_key = n.idempotency_key AND a.idempotency_key <> '' AND a.call = n.call AND a.phase = n.phase)`,
 		texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], texts[8], texts[9], texts[10],
-		texts[11], texts[12], texts[13], texts[14], at, amounts, statuses, latencies, requests)
+		texts[11], texts[12], texts[13], texts[14], at, amounts, statuses, latencies, requests, again)
 }
 
 // textMost bounds a text of the audit, in bytes.

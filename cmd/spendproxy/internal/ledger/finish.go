@@ -16,6 +16,8 @@ const keyLife = 23 * time.Hour
 type underway struct {
 	ask     Ask
 	subject string
+	tried   bool          // its result may have been written already
+	writing chan struct{} // closed when catchUp has tried to write its result
 }
 
 // finish books what came back for a call.
@@ -268,6 +270,7 @@ func same(known, e policy.Evidence) bool {
 func (p *page) after(u *underway, r Result, s *subject, seen policy.Evidence) auditRow {
 	row := rowOf(u.ask.ID, "after", p.now, u.ask.VaultKey, u.ask.Call)
 	row.Verdict, row.Reservation, row.Reason = "allow", "none", string(r.Fate)
+	row.again = u.tried
 	row.Status, row.RequestID, row.Latency = r.Answer.Status, r.Answer.RequestID, r.Latency
 	if row.Object == "" {
 		row.Object = seen.Object

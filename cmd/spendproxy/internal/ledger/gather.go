@@ -8,12 +8,13 @@ import (
 )
 
 // gatherer lets callers that wait at the same time share a round of work. A
-// round begins after each of its callers has arrived; while it is under way the
-// next one gathers.
+// round begins after each of its callers has arrived, and when the round before
+// it says pass, or has ended; until then the next one gathers.
 type gatherer[T any] struct {
 	rounds int // at the same time
 	most   int // callers in a round
-	work   func([]*turn[T])
+	work   func(round []*turn[T], pass func())
+	gate   sync.Mutex // held by the round that has not passed yet
 
 	mu    sync.Mutex
 	busy  int
@@ -69,17 +70,21 @@ func (g *gatherer[T]) leave(t *turn[T]) bool {
 
 func (g *gatherer[T]) run() {
 	for {
+		g.gate.Lock()
+		pass := sync.OnceFunc(g.gate.Unlock)
 		g.mu.Lock()
 		n := min(len(g.queue), g.most)
 		if n == 0 {
 			g.busy--
 			g.mu.Unlock()
+			pass()
 			return
 		}
 		round := slices.Clone(g.queue[:n])
 		g.queue = slices.Delete(g.queue, 0, n)
 		g.mu.Unlock()
-		g.work(round)
+		g.work(round, pass)
+		pass()
 		for _, t := range round {
 			close(t.done)
 		}

@@ -31,6 +31,7 @@ type Options struct {
 // Limits of the shared work.
 const (
 	groupMost    = 128 // pieces of work in a transaction
+	groupRounds  = 3   // transactions: one is at work on the books, the others wait for the disk
 	groupTimeout = 15 * time.Second
 	lookupMost   = 256
 	lookupRounds = 2
@@ -70,7 +71,7 @@ func New(pool *pgxpool.Pool, o Options) *Ledger {
 		pool: pool, options: o, log: o.Log, metrics: newMetrics(o.Registry), notes: make(chan []auditRow, notesMost),
 		calls: map[string]*underway{}, later: map[string]Result{},
 	}
-	l.tasks = &gatherer[*task]{rounds: 1, most: groupMost, work: l.together}
+	l.tasks = &gatherer[*task]{rounds: groupRounds, most: groupMost, work: l.together}
 	l.lookups = &gatherer[*lookup]{rounds: lookupRounds, most: lookupMost, work: l.lookUp}
 	l.glimpses = &gatherer[*glimpse]{rounds: lookupRounds, most: lookupMost, work: l.glance}
 	return l
@@ -90,16 +91,16 @@ var ErrCommitUnknown = errors.New("the connection broke; it is not known whether
 
 // together writes a group of tasks in one transaction. If the database refuses
 // it, each is tried by itself, so that one bad task harms no other.
-func (l *Ledger) together(group []*turn[*task]) {
+func (l *Ledger) together(group []*turn[*task], pass func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
-	err := l.transact(ctx, group)
+	err := l.transact(ctx, group, pass)
 	if err != nil && !errors.Is(err, ErrCommitUnknown) && broken(err) {
-		err = l.transact(ctx, group) // by a connection that is not stale
+		err = l.transact(ctx, group, pass) // by a connection that is not stale
 	}
 	if len(group) > 1 && badData(err) {
 		for _, t := range group {
-			l.together([]*turn[*task]{t})
+			l.together([]*turn[*task]{t}, func() {})
 		}
 		return
 	}
@@ -113,8 +114,15 @@ func (l *Ledger) together(group []*turn[*task]) {
 	l.metrics.group(len(group))
 }
 
-// transact does the tasks of a group on one page of the books.
-func (l *Ledger) transact(ctx context.Context, group []*turn[*task]) error {
+// flushSQL commits something that says nothing, and so waits until all that was
+// committed before it is on the disk, and with the standbys that must have it.
+const flushSQL = `SELECT pg_logical_emit_message(true, 'spendproxy', '')`
+
+// transact does the tasks of a group on one page of the books. Its transaction
+// does not wait for the disk while it holds the lock: the wait comes after the
+// commit, and before anybody is answered, so that the next group works meanwhile.
+// What that one saw of this one is on the disk before its own commit is.
+func (l *Ledger) transact(ctx context.Context, group []*turn[*task], pass func()) error {
 	p, err := l.newPage(ctx)
 	if err != nil {
 		return err
@@ -140,6 +148,12 @@ func (l *Ledger) transact(ctx context.Context, group []*turn[*task]) error {
 		err = fmt.Errorf("write the books: %w", ambiguous(err))
 		rollback(ctx, conn)
 		return err
+	}
+	pass()
+	if p.wrote {
+		if _, err := conn.Exec(ctx, flushSQL); err != nil {
+			return fmt.Errorf("write the books: %w: %w", ErrCommitUnknown, err)
+		}
 	}
 	for _, words := range p.alarms {
 		l.metrics.alarm()

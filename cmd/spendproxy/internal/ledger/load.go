@@ -58,17 +58,18 @@ func list(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 // lockSQL begins every transaction that changes the books: one of them is at
 // work at a time, over all proxies, so that a decision sees all that was decided
 // before. Callers share transactions, which is what bounds the rate, not the
-// lock. A frozen proxy gives it up with its session. The plans are held to the
-// indexes: they are kept, and are made while the tables may still be empty.
+// lock. A frozen proxy gives it up with its session. The plans are made
+// once and kept, since making one takes longer than executing it, and are held to
+// the indexes, since they are made while the tables may still be empty.
 const (
 	lockSQL = plansSQL + `, set_config('lock_timeout', '10s', true), set_config('idle_in_transaction_session_timeout', '10s', true),
 	pg_advisory_xact_lock(7311, 1)`
-	plansSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	plansSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 )
 
 // queueLock queues the lock, and the reading of the clock behind it.
 func (p *page) queueLock(b *pgx.Batch) {
-	b.Queue(lockSQL)
+	b.Queue(lockSQL + `, set_config('synchronous_commit', 'off', true)`) // transact waits for the disk later
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
 		var now time.Time
 		err := row.Scan(&now)
@@ -271,7 +272,7 @@ func (p *page) queueSubjects(b *pgx.Batch, w *wanted) {
 		each(b.Queue(from+`WHERE s.id = ANY($1)`, ids), scan)
 	}
 	if len(objects) > 0 {
-		each(b.Queue(from+`WHERE intent <> '' AND intent = ANY($1)`, objects), scan)
+		each(b.Queue(from+`WHERE intent <> '' AND intent <> s.id AND intent = ANY($1)`, objects), scan)
 		each(b.Queue(from+`WHERE object <> '' AND object = ANY($1)`, objects), scan)
 	}
 	if len(w.bills) > 0 {

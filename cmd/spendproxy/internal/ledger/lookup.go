@@ -121,7 +121,8 @@ func scanKey(row pgx.Row, more ...any) (VaultKey, error) {
 }
 
 // lookUp answers a round of lookups by one query.
-func (l *Ledger) lookUp(round []*turn[*lookup]) {
+func (l *Ledger) lookUp(round []*turn[*lookup], pass func()) {
+	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	byID := map[string]*lookup{}
@@ -176,7 +177,8 @@ type glimpse struct {
 
 // glance answers a round of glimpses: evidence is no news if the object is known
 // to be just so and nothing is open that it could settle.
-func (l *Ledger) glance(round []*turn[*glimpse]) {
+func (l *Ledger) glance(round []*turn[*glimpse], pass func()) {
+	pass()
 	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
 	defer cancel()
 	w := newWanted()

@@ -29,7 +29,7 @@ func (l *Ledger) Begin(ctx context.Context, a Ask) (Decision, error) {
 			return nil
 		},
 	}
-	l.forget(a.ID)
+	l.wait(a.ID)
 	err := l.tasks.do(ctx, t)
 	switch {
 	case errors.Is(err, ErrCommitUnknown):
@@ -93,6 +93,7 @@ func finishing(u *underway, r Result) *task {
 func (l *Ledger) await(id string, u *underway, r Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	u.tried = true
 	l.calls[id], l.later[id] = u, r
 }
 
@@ -103,9 +104,22 @@ func (l *Ledger) forget(id string) {
 	delete(l.later, id)
 }
 
-// catchUp writes the results that are kept. It reports whether none is left. The
-// tasks join the queue before the map is free again, so that a call which is
-// begun anew under its id comes behind its own taking back.
+// wait lets a call that is begun anew under its id come behind its own taking
+// back.
+func (l *Ledger) wait(id string) {
+	l.mu.Lock()
+	var writing chan struct{}
+	if u := l.calls[id]; u != nil {
+		writing = u.writing
+	}
+	l.mu.Unlock()
+	if writing != nil {
+		<-writing
+	}
+	l.forget(id)
+}
+
+// catchUp writes the results that are kept. It reports whether none is left.
 func (l *Ledger) catchUp() bool {
 	type kept struct {
 		call   *underway
@@ -116,6 +130,7 @@ func (l *Ledger) catchUp() bool {
 	l.mu.Lock()
 	for id, r := range l.later {
 		u := l.calls[id]
+		u.writing = make(chan struct{})
 		all = append(all, kept{u, r, l.tasks.join(finishing(u, r))})
 		delete(l.later, id)
 		if len(all) == groupMost {
@@ -129,6 +144,8 @@ func (l *Ledger) catchUp() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, k := range all {
+		close(k.call.writing)
+		k.call.writing = nil
 		id := k.result.ID
 		if _, again := l.later[id]; l.calls[id] != k.call || again {
 			continue // begun or finished anew meanwhile

@@ -28,6 +28,7 @@ type page struct {
 	audit  []auditRow
 	alarms []string
 
+	wrote      bool // something was saved
 	newKeys    []*sentKey
 	newAnswers []string
 	paid       map[policy.BillID]string // to be written wherever the bill is

@@ -31,6 +31,7 @@ func (p *page) commit(ctx context.Context, conn *pgx.Conn) error {
 	if err := p.save(b); err != nil {
 		return err
 	}
+	p.wrote = b.Len() > 0
 	b.Queue(`COMMIT`)
 	return conn.SendBatch(ctx, b).Close()
 }

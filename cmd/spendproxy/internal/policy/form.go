@@ -35,6 +35,7 @@ func ReadForm(c *Call, contentType string, body []byte) Verdict {
 	if !v.Allow {
 		return v
 	}
+	foldBooleans(pairs)
 	c.Form = pairs
 	if v := c.interpret(); !v.Allow {
 		return v
@@ -100,6 +101,19 @@ func readPairs(text string) ([]Pair, Verdict) {
 		pairs = append(pairs, Pair{name, value})
 	}
 	return pairs, allowed("")
+}
+
+// booleans are the parameters on the list that are true or false.
+var booleans = []string{"confirm", "off_session", "error_on_requires_action", "use_stripe_sdk", "automatic_payment_methods[enabled]"}
+
+// foldBooleans gives True and False, as Stripe's Python and .NET libraries of
+// before 2025 write them, the one spelling in which they are judged and go on.
+func foldBooleans(pairs []Pair) {
+	for i, p := range pairs {
+		if (p.Value == "True" || p.Value == "False") && slices.Contains(booleans, p.Name) {
+			pairs[i].Value = strings.ToLower(p.Value)
+		}
+	}
 }
 
 func badRequest(format string, args ...any) Verdict {

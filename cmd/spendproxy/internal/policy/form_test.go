@@ -28,6 +28,9 @@ func TestWhatACreateSays(t *testing.T) {
 	if !v.Allow || c.Amount != 2900 || c.Currency != "usd" || c.StripeCustomer != "cus_1" || c.Bill != bill(t, "cust_123", "2026-11") || c.Confirms || c.Moves() {
 		t.Fatalf("%+v %+v", c, v)
 	}
+	if c, _ = create(t, "amount=2900&currency=usd&confirm=True&off_session=False&description=True"); !c.Confirms || string(c.Encoded()) != "amount=2900&currency=usd&confirm=true&off_session=false&description=True" {
+		t.Errorf("a create as older libraries spell it goes on as %s", c.Encoded())
+	}
 	if c, _ = create(t, "amount=2900&currency=usd&confirm=true"); !c.Confirms || !c.Moves() {
 		t.Errorf("a create that confirms moves money: %+v", c)
 	}
@@ -46,7 +49,7 @@ func TestStrictForms(t *testing.T) {
 		"amount=29.00&currency=usd", "amount=2900.0&currency=usd", "amount=2e3&currency=usd", "amount=0x10&currency=usd", "amount=2_900&currency=usd",
 		"amount=2900 &currency=usd", "amount=%202900&currency=usd", "amount=99999999999999999999&currency=usd", "amount=&currency=usd", "amount=٢٩&currency=usd",
 		"amount=2900&currency=USD", "amount=2900&currency=zzz", "amount=2900&currency=usd%00", "amount=2900&currency=", "amount=2900&currency=usd&confirm=1",
-		"amount=2900&currency=usd&confirm=True", "amount=2900&currency=usd&confirm=", "Amount=1&amount=2900&currency=usd", "amount=2900&currency=usd& amount=1",
+		"amount=2900&currency=usd&confirm=TRUE", "amount=2900&currency=usd&confirm=", "Amount=1&amount=2900&currency=usd", "amount=2900&currency=usd& amount=1",
 		"amount=2900&currency=usd&amount%00=1", "amount=2900&currency=usd&amount]=1", "amount=2900&currency=usd&[amount]=1", "amount=2900&currency=usd&=1",
 		"amount=2900&currency=usd&x", "amount=2900&&currency=usd", "amount=2900;currency=usd", "amount=2900&currency=usd&a=%zz", "amount=2900&currency=usd&a=%ff",
 		"amount=2900&currency=usd&metadata=", "amount=2900&currency=usd&metadata[customer_id][x]=1", "amount=2900&currency=usd&metadata[]=1",

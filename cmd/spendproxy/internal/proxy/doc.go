@@ -5,7 +5,7 @@
 //
 //	target, headers   read as they came; only a canonical request passes      403 400 415
 //	vault key         asked of the ledger each time                           401
-//	body              64 KiB, ten seconds, one form                           413 408 400
+//	body              64 KiB, five seconds, one form                           413 408 400
 //	rules             policy.Grant.Judge                                      403
 //	ledger.Begin      bill, cap, reservation, audit: one commit               403 429 400, or the answer of old
 //	Stripe            sent once, read to the end, whatever the caller does    502 504

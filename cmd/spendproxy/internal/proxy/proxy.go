@@ -38,7 +38,7 @@ type Proxy struct {
 
 // Bounds of the ledger's part of a call, and of what is held in memory.
 const (
-	ledgerTimeout = 10 * time.Second
+	ledgerTimeout = 5 * time.Second
 	maxLists      = 16
 	maxRounds     = 4 // of asking, learning and asking again
 )

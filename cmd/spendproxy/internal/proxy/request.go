@@ -14,7 +14,7 @@ import (
 // Bounds of a request.
 const (
 	maxBody     = 64 << 10
-	bodyTimeout = 10 * time.Second // from the first byte wanted to the last
+	bodyTimeout = 5 * time.Second // from the first byte wanted to the last
 )
 
 // secretOf finds the vault key of the one Authorization header: as a bearer

@@ -29,14 +29,14 @@ const (
 // stripe is the way to the configured upstream, and to nowhere else.
 type stripe struct {
 	base    *url.URL
-	auth    string
+	key     string
 	timeout time.Duration
 	client  *http.Client
 }
 
 func newStripe(u Upstream) *stripe {
 	return &stripe{
-		base: u.Base, auth: "Bearer " + u.Key, timeout: u.Timeout,
+		base: u.Base, key: u.Key, timeout: u.Timeout,
 		client: &http.Client{
 			Transport:     newTransport(u.Timeout),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -113,7 +113,7 @@ func (s *stripe) try(ctx context.Context, c policy.Call) received {
 		URL:    &url.URL{Scheme: s.base.Scheme, Host: s.base.Host, Path: s.base.Path + c.Path, RawQuery: c.Query},
 		Host:   s.base.Host,
 		Header: http.Header{
-			"Authorization":  {s.auth},
+			"Authorization":  {"Bearer " + s.key},
 			"Stripe-Version": {APIVersion},
 			"User-Agent":     {"Billonce-spendproxy"},
 		},
@@ -141,6 +141,9 @@ func (s *stripe) try(ctx context.Context, c policy.Call) received {
 	got := received{
 		fate: ledger.Answered, status: answer.StatusCode, header: answer.Header, body: body, contentType: answer.Header.Get("Content-Type"),
 		requestID: plain(answer.Header.Get("Request-Id")), replayed: answer.Header.Get("Idempotent-Replayed") == "true",
+	}
+	if got.status >= http.StatusBadRequest {
+		got.body = bytes.ReplaceAll(body, []byte(s.key), []byte("(the proxy's key)")) // Stripe masks it, others may not
 	}
 	if err != nil || int64(len(body)) > most || answer.Header.Get("Content-Encoding") != "" {
 		got.fate, got.body, got.timedOut = ledger.Lost, nil, isTimeout(err)

@@ -103,7 +103,7 @@ CREATE TABLE spendproxy.objects (
     answer_key      text        NOT NULL,                    -- the key whose stored answer shows the same
     seen_at         timestamptz NOT NULL                     -- business time
 ) WITH (fillfactor = 80);
-CREATE INDEX objects_of_bill ON spendproxy.objects (customer_id, billing_period) WHERE customer_id <> '' AND state = 'succeeded';
+CREATE INDEX objects_of_bill ON spendproxy.objects (customer_id, billing_period) WHERE customer_id <> '';
 
 -- Reservations. One intent has one, however many keys are sent for it; a charge
 -- and a refund have one by the key that asks for them.
@@ -128,7 +128,7 @@ CREATE TABLE spendproxy.subjects (
     ask_at         timestamptz NOT NULL,                     -- from then on it is a doubt
     asked_at       timestamptz                               -- last handed out as a doubt
 ) WITH (fillfactor = 70);
-CREATE INDEX subjects_of_intent ON spendproxy.subjects (intent) WHERE intent <> '';
+CREATE INDEX subjects_of_intent ON spendproxy.subjects (intent) WHERE intent <> '' AND intent <> id;
 CREATE INDEX subjects_of_object ON spendproxy.subjects (object) WHERE object <> '';
 CREATE INDEX subjects_of_bill ON spendproxy.subjects (customer_id, billing_period) WHERE customer_id <> '';
 CREATE INDEX subjects_in_doubt ON spendproxy.subjects (ask_at) WHERE state IN ('reserved', 'held');
@@ -177,7 +177,6 @@ CREATE TABLE spendproxy.audit (
     request_id      text        NOT NULL,                    -- Stripe's
     latency_ms      bigint      NOT NULL
 );
-CREATE UNIQUE INDEX audit_once ON spendproxy.audit (call, phase);
 CREATE INDEX audit_of_bill ON spendproxy.audit (customer_id, billing_period, id) WHERE customer_id <> '';
 CREATE INDEX audit_of_vault_key ON spendproxy.audit (vault_key, id);
 CREATE INDEX audit_of_key ON spendproxy.audit (idempotency_key, id) WHERE idempotency_key <> '';
