@@ -18,7 +18,7 @@ type proxyBooks []parts.ProxySum
 // told it the outcome.
 func (d *demo) readProxy(ctx context.Context) (b proxyBooks, err error) {
 	err = parts.AwaitEvery(ctx, serviceEvery, d.Patience, func() (bool, error) {
-		b, err = d.proxy.Books(ctx, "demo/"+d.period)
+		b, err = d.proxy.Books(ctx, d.period)
 		for _, s := range b {
 			if s.Held != 0 {
 				return false, err
