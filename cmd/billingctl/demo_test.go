@@ -21,18 +21,18 @@ import (
 	"time"
 )
 
-// These tests build the three programs and run demos as a user does. A demo of
+// These tests build the four programs and run demos as a user does. A demo of
 // some dozen customers takes a few seconds; whatever takes minutes hangs.
 const hangs = 3 * time.Minute
 
-// programs builds billingd, billingctl and stripesim, once, into a folder with
+// programs builds billingd, billingctl, spendproxy and stripesim, once, into a folder with
 // a space in its name.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "billonce demo test ")
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-o", dir, "./cmd/billingd", "./cmd/billingctl", "./cmd/stripesim")
+	build := exec.Command("go", "build", "-o", dir, "./cmd/billingd", "./cmd/billingctl", "./cmd/spendproxy", "./cmd/stripesim")
 	build.Dir = filepath.Join("..", "..")
 	if said, err := build.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("build the programs: %w: %s", err, said)
@@ -142,8 +142,9 @@ func TestDemo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a folder")
 	r := start(t, foreign, "demo", "--customers", "60", "--dir", dir)
 	killed := r.line(`kill -9 \d+: billingd is dead after (\d+) charges, with (\d+) bills? in flight`)
+	r.line(`kill -9 \d+: spendproxy is dead after \d+ charges`)
 	code, last := r.end()
-	if code != 0 || last != "demo: customers=60 charged=60 twice=0 missing=0" {
+	if code != 0 || last != "demo: customers=60 charged=60 twice=0 missing=0 books=equal" {
 		t.Errorf("exit status %d, last line %q\n%s%s", code, last, r.out.String(), r.errs.String())
 	}
 	if killed[2] == "0" {
@@ -170,7 +171,7 @@ func TestDemoFindsSecondCharges(t *testing.T) {
 	r.line(`kill -9`)
 	again(t, parts)
 	code, last := r.end()
-	if code != 1 || last != "demo: customers=60 charged=60 twice=2 missing=0" {
+	if code != 1 || last != "demo: customers=60 charged=60 twice=2 missing=0 books=different" {
 		t.Errorf("exit status %d, last line %q\n%s%s", code, last, r.out.String(), r.errs.String())
 	}
 	for _, want := range []string{"WRONG: cust_000001 owes KWD 91.980 and was charged 2 times", " are owed and "} {
@@ -179,7 +180,7 @@ func TestDemoFindsSecondCharges(t *testing.T) {
 		}
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "run-*", "*"))
-	if err != nil || len(logs) != 2 {
+	if err != nil || len(logs) != 3 {
 		t.Errorf("the logs alone should stay until the next demo: %v, %v", logs, err)
 	}
 }
@@ -338,8 +339,8 @@ func pids(t *testing.T, dir string) (all []int) {
 			all = append(all, pid)
 		}
 	}
-	if len(all) != 3 {
-		t.Fatalf("%d processes, not billingd, stripesim and PostgreSQL", len(all))
+	if len(all) != 4 {
+		t.Fatalf("%d processes, not billingd, spendproxy, stripesim and PostgreSQL", len(all))
 	}
 	return all
 }
@@ -373,7 +374,7 @@ func TestDemoKept(t *testing.T) {
 	r := start(t, nil, "demo", "--customers", "30", "--keep", "--dir", dir)
 	r.line(`To stop it and remove everything: '.+ demo test .+/billingctl' demo --stop --dir `)
 	code, last := r.end()
-	if code != 0 || last != "demo: customers=30 charged=30 twice=0 missing=0" {
+	if code != 0 || last != "demo: customers=30 charged=30 twice=0 missing=0 books=equal" {
 		t.Fatalf("exit status %d, last line %q\n%s%s", code, last, r.out.String(), r.errs.String())
 	}
 	processes, p := pids(t, dir), reach(t, dir)

@@ -18,26 +18,27 @@ type demoCommand struct {
 	Customers int           `help:"How many customers." default:"1000" placeholder:"N"`
 	Keep      bool          `help:"Leave everything running, and say how to reach and stop it."`
 	Stop      bool          `help:"Stop and remove what demos have left running."`
-	NoKill    bool          `help:"Let billingd live."`
+	NoKill    bool          `help:"Let everybody live."`
 	RateOnly  bool          `help:"Measure charging instead: nothing is killed, and the same calls alone are measured beside it."`
+	Direct    bool          `help:"Of --rate-only: billingd calls the stand-in itself, without the spend proxy."`
 	Months    int           `help:"How many months --rate-only measures." default:"3" placeholder:"N"`
 	Latency   time.Duration `help:"How late Stripe's stand-in answers confirms until the kill." default:"25ms" placeholder:"DURATION"`
 	Patience  time.Duration `help:"How long charging may stand still before the demo gives up." default:"30s" placeholder:"DURATION"`
-	BinDir    string        `help:"Folder of billingd and stripesim. Not given: where billingctl is." placeholder:"DIR"`
+	BinDir    string        `help:"Folder of billingd, spendproxy and stripesim. Not given: where billingctl is." placeholder:"DIR"`
 	Dir       string        `help:"Folder for what the demo keeps while it runs. Not given: in the user's cache." placeholder:"DIR"`
 }
 
 // Help says what the demo does.
 func (demoCommand) Help() string {
-	return "An embedded PostgreSQL, billingd and a stand-in for Stripe are started on free ports, with folders of their own; DATABASE_URL and the service's settings have no part in it. " +
-		"The figures come from the ledger of the stand-in. The last line is\n\n  demo: customers=1000 charged=1000 twice=0 missing=0\n\nand the exit status is 1 if any figure is wrong."
+	return "An embedded PostgreSQL, billingd, spendproxy and a stand-in for Stripe are started on free ports, with folders of their own; DATABASE_URL and the service's settings have no part in it. " +
+		"The figures come from the ledger of the stand-in. The last line is\n\n  demo: customers=1000 charged=1000 twice=0 missing=0 books=equal\n\nand the exit status is 1 if any figure is wrong."
 }
 
 const customersMost = 100_000
 
 // Run runs the demo.
 func (d demoCommand) Run(s *shell) error {
-	o := demo.Options{Keep: d.Keep, NoKill: d.NoKill, Latency: d.Latency, Patience: d.Patience, Out: s.Out, Progress: s.progress()}
+	o := demo.Options{Keep: d.Keep, NoKill: d.NoKill, Direct: d.Direct, Latency: d.Latency, Patience: d.Patience, Out: s.Out, Progress: s.progress()}
 	var err error
 	if o.Base, err = d.base(); err != nil {
 		return err
@@ -54,6 +55,8 @@ func (d demoCommand) Run(s *shell) error {
 		return usage("--latency must be 0s to 500ms")
 	case d.Patience < time.Second:
 		return usage("--patience must be 1s at least")
+	case d.Direct && !d.RateOnly:
+		return usage("--direct is for --rate-only: the demo compares the proxy's books, too")
 	case d.RateOnly && d.Keep:
 		return usage("--rate-only keeps nothing")
 	}

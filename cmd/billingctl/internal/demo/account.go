@@ -30,8 +30,13 @@ func (d *demo) account(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	proxied, err := d.readProxy(ctx)
+	if err != nil {
+		return err
+	}
 	a := newAudit(d.Customers, movements)
-	a.findings = append(a.findings, books.compare(a, movements)...)
+	differences := append(books.compare(a, movements), proxied.compare(a)...)
+	a.findings = append(a.findings, differences...)
 	if count.UnkeyedPOSTs > 0 {
 		a.find("%d POSTs came to Stripe without an Idempotency-Key", count.UnkeyedPOSTs)
 	}
@@ -39,11 +44,11 @@ func (d *demo) account(ctx context.Context) error {
 		a.find("%d POSTs came to Stripe with a key of other parameters", count.Mismatches)
 	}
 
-	d.say("\nThe ledger of the stand-in:\n")
-	_ = a.table().Write(d.Out, "  ") // whoever listens may be gone
+	d.say("\nThree books, each kept by itself: the stand-in's ledger, the service's, the proxy's:\n")
+	_ = a.table(books, proxied).Write(d.Out, "  ") // whoever listens may be gone
 	d.say("")
 	equal := "differ from the ledger"
-	if len(books.compare(a, movements)) == 0 {
+	if len(differences) == 0 {
 		equal = fmt.Sprintf("equal the ledger, to the minor unit and %s by id", plural(len(books.charges), "charge", "charges"))
 	}
 	d.say("  service's books  %s", equal)
@@ -54,16 +59,16 @@ func (d *demo) account(ctx context.Context) error {
 	if err := d.part(ctx); err != nil {
 		a.find("%v", err)
 	}
-	return d.verdict(a)
+	return d.verdict(a, map[bool]string{true: " books=equal", false: " books=different"}[len(differences) == 0])
 }
 
 // table is the audit's, by currency.
-func (a audit) table() *console.Table {
-	t := console.NewTable("currency", "customers#", "owed#", "charged#", "charges#", "charged twice#", "not charged#")
+func (a audit) table(b books, p proxyBooks) *console.Table {
+	t := console.NewTable("currency", "customers#", "owed#", "Stripe's#", "service's#", "proxy's#", "charges#", "twice#", "missing#")
 	for _, s := range a.sums {
-		t.Row(s.currency, s.customers, s.owed, s.chargedSum, s.charges, s.twice, s.missing)
+		t.Row(s.currency, s.customers, s.owed, s.chargedSum, b.taken(s.currency), p.settled(s.currency), s.charges, s.twice, s.missing)
 	}
-	t.Row("all", a.customers, "", "", a.charges, len(a.twice), len(a.missing))
+	t.Row("all", a.customers, "", "", "", "", a.charges, len(a.twice), len(a.missing))
 	return t
 }
 
@@ -107,9 +112,11 @@ func (d *demo) part(ctx context.Context) error {
 	d.say("Everything is left running.\n")
 	d.say("  billingd    %s  (token %s)", k.API, k.Token)
 	d.say("  stripesim   %s, control %s", k.Stripe, k.Control)
+	d.say("  spendproxy  %s  (admin token %s)", k.Proxy, k.ProxyToken)
 	d.say("  logs        %s\n", d.folder.Dir)
 	d.say("To try:\n")
 	d.say("  export BILLINGCTL_URL=%s BILLINGCTL_TOKEN=%s", k.API, k.Token)
+	d.say("  export SPENDPROXY_ADMIN_URL=%s SPENDPROXY_ADMIN_TOKEN=%s", k.Proxy, k.ProxyToken)
 	d.say("  export DATABASE_URL='%s'", k.Database)
 	d.say("  curl %s/", k.API)
 	d.say("  curl -H \"Authorization: Bearer $BILLINGCTL_TOKEN\" $BILLINGCTL_URL/v1/runs/%s", d.period)
@@ -121,13 +128,14 @@ func (d *demo) part(ctx context.Context) error {
 	d.say("  curl '%s/control/ledger?customer=%s'", k.Control, d.Customers[0].StripeCustomerID)
 	d.say("  %s runs show %s", d.Command, d.period)
 	d.say("  %s events show %s", d.Command, first)
+	d.say("  %s vault-keys list", d.Command)
 	d.say("  %s replay bills\n", d.Command)
 	d.say("To stop it and remove everything: %s\n", d.StopWith)
 	return nil
 }
 
 // verdict prints what is wrong, and the last line.
-func (d *demo) verdict(a audit) error {
+func (d *demo) verdict(a audit, books string) error {
 	for i, f := range a.findings {
 		if i == shownFindings {
 			d.say("WRONG: and %d more", len(a.findings)-i)
@@ -138,7 +146,7 @@ func (d *demo) verdict(a audit) error {
 	if !a.right() {
 		d.say("The logs are in %s%s.\n", d.folder.Dir, map[bool]string{false: " until the next demo"}[d.Keep])
 	}
-	d.say("demo: customers=%d charged=%d twice=%d missing=%d", a.customers, a.charged, len(a.twice), len(a.missing))
+	d.say("demo: customers=%d charged=%d twice=%d missing=%d%s", a.customers, a.charged, len(a.twice), len(a.missing), books)
 	if !a.right() {
 		return ErrWrong
 	}

@@ -40,16 +40,16 @@ func TestAuditOfAGoodMonth(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 	var out bytes.Buffer
-	if err := a.table().Write(&out, ""); err != nil {
+	if err := a.table(booksOf(a), proxyBooksOf(a)).Write(&out, ""); err != nil {
 		t.Fatal(err)
 	}
 	want := `
-currency  customers       owed    charged  charges  charged twice  not charged
-eur               1     €20.50     €20.50        1              0            0
-jpy               1       ¥500       ¥500        1              0            0
-kwd               1  KWD 1.230  KWD 1.230        1              0            0
-usd               1     $10.00     $10.00        1              0            0
-all               4          -          -        4              0            0
+currency  customers       owed   Stripe's  service's    proxy's  charges  twice  missing
+eur               1     €20.50     €20.50     €20.50     €20.50        1      0        0
+jpy               1       ¥500       ¥500       ¥500       ¥500        1      0        0
+kwd               1  KWD 1.230  KWD 1.230  KWD 1.230  KWD 1.230        1      0        0
+usd               1     $10.00     $10.00     $10.00     $10.00        1      0        0
+all               4          -          -          -          -        4      0        0
 `
 	if got := "\n" + out.String(); got != want {
 		t.Errorf("got%s\nwant%s", got, want)
@@ -141,18 +141,7 @@ func TestBooks(t *testing.T) {
 	t.Parallel()
 	movements := []parts.Movement{charged(usd, "ch_1"), charged(eur, "ch_2")}
 	a := newAudit([]Customer{usd, eur}, movements)
-	good := func() books {
-		b := books{Bills: 2, Paid: 2, charges: map[string]bool{"ch_1": true, "ch_2": true}}
-		for _, s := range a.sums {
-			b.Totals = append(b.Totals, struct {
-				Currency string     `json:"currency"`
-				Bills    int        `json:"bills"`
-				Expected minorUnits `json:"expected"`
-				Taken    minorUnits `json:"taken"`
-			}{string(s.currency), s.customers, minorUnits{s.owed.Minor}, minorUnits{s.chargedSum.Minor}})
-		}
-		return b
-	}
+	good := func() books { return booksOf(a) }
 	if d := good().compare(a, movements); len(d) != 0 {
 		t.Fatalf("equal books differ: %q", d)
 	}
@@ -167,6 +156,47 @@ func TestBooks(t *testing.T) {
 		b := good()
 		spoil(&b)
 		if d := b.compare(a, movements); len(d) != 1 {
+			t.Errorf("%s: %q", name, d)
+		}
+	}
+}
+
+// booksOf are the service's books of charges that were made as they are owed.
+func booksOf(a audit) books {
+	b := books{Bills: a.customers, Paid: a.customers, charges: map[string]bool{"ch_1": true, "ch_2": true}}
+	for _, s := range a.sums {
+		b.Totals = append(b.Totals, struct {
+			Currency string     `json:"currency"`
+			Bills    int        `json:"bills"`
+			Expected minorUnits `json:"expected"`
+			Taken    minorUnits `json:"taken"`
+		}{string(s.currency), s.customers, minorUnits{s.owed.Minor}, minorUnits{s.chargedSum.Minor}})
+	}
+	return b
+}
+
+// proxyBooksOf are the proxy's books of the same.
+func proxyBooksOf(a audit) (b proxyBooks) {
+	for _, s := range a.sums {
+		b = append(b, parts.ProxySum{Currency: string(s.currency), Settled: s.chargedSum.Minor, Charges: int64(s.charges)})
+	}
+	return b
+}
+
+func TestProxyBooks(t *testing.T) {
+	t.Parallel()
+	a := newAudit([]Customer{usd, eur}, []parts.Movement{charged(usd, "ch_1"), charged(eur, "ch_2")})
+	if d := proxyBooksOf(a).compare(a); len(d) != 0 {
+		t.Fatalf("equal books differ: %q", d)
+	}
+	for name, spoil := range map[string]func(proxyBooks) proxyBooks{
+		"another sum":           func(b proxyBooks) proxyBooks { b[0].Settled++; return b },
+		"another count":         func(b proxyBooks) proxyBooks { b[1].Charges++; return b },
+		"something is held":     func(b proxyBooks) proxyBooks { b[0].Held = 1; return b },
+		"a currency is missing": func(b proxyBooks) proxyBooks { return b[:1] },
+		"a currency too many":   func(b proxyBooks) proxyBooks { return append(b, parts.ProxySum{Currency: "jpy", Settled: 1}) },
+	} {
+		if d := spoil(proxyBooksOf(a)).compare(a); len(d) != 1 {
 			t.Errorf("%s: %q", name, d)
 		}
 	}

@@ -25,7 +25,7 @@ const Target = 500
 //	bench: demo_month_floor VALUE bills/s ratio=1.00
 //	bench: demo_month VALUE bills/s ratio=R
 //
-// with the medians, where R is the month's part of the floor. A bill's rate is
+// (demo_month_direct where billingd calls the stand-in itself) with the medians, where R is the month's part of the floor. A bill's rate is
 // taken from the first charge of the month to the last, by the stand-in's
 // clock: declaring dues, the saga, pre-flight, the money path and the read
 // models all run within. It returns ErrWrong if a month was not billed right.
@@ -58,7 +58,7 @@ func (d *demo) bench(ctx context.Context, months int) error {
 	floor, rate := median(floors), median(rates)
 	d.say("\n  A month is charged at %.0f bills/s, where %d are aimed at; the same calls alone reach %.0f.", rate, Target, floor)
 	d.say("bench: demo_month_floor %.0f bills/s ratio=1.00", floor)
-	d.say("bench: demo_month %.0f bills/s ratio=%.2f", rate, rate/floor)
+	d.say("bench: %s %.0f bills/s ratio=%.2f", map[bool]string{true: "demo_month_direct", false: "demo_month"}[d.Direct], rate, rate/floor)
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	a.findings = append(a.findings, books.compare(a, movements)...)
 	if !a.right() {
 		d.say("")
-		return 0, d.verdict(a)
+		return 0, d.verdict(a, "")
 	}
 	charges, took := span(movements)
 	rate = perSecond(charges, took)

@@ -77,6 +77,16 @@ func readBooks(ctx context.Context, c *client.Client, period string, bills int, 
 	}
 }
 
+// taken is what the service says that Stripe has taken in a currency.
+func (b books) taken(c domain.Currency) domain.Money {
+	for _, t := range b.Totals {
+		if t.Currency == string(c) {
+			return domain.Money{Minor: t.Taken.Minor, Currency: c}
+		}
+	}
+	return domain.Money{Currency: c}
+}
+
 // compare says in which figures the books differ from the ledger.
 func (b books) compare(a audit, movements []parts.Movement) (differences []string) {
 	differ := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }

@@ -13,11 +13,13 @@ import (
 	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
-// When billingd is killed, in percent of the customers charged; and how many
-// percent later again, should the kill have met nothing in flight.
+// When billingd is killed, in percent of the customers charged; how many percent
+// later again, should the kill have met nothing in flight; and how many percent
+// after the last one the proxy is killed.
 const (
-	killAt    = 40
-	killAgain = 15
+	killAt      = 30
+	killAgain   = 15
+	killProxyAt = 25
 )
 
 // ledgerEvery is how often the ledger is read: what is read takes the same two
@@ -28,7 +30,8 @@ const ledgerEvery = 25 * time.Millisecond
 func (d *demo) charge(ctx context.Context) error {
 	defer d.showProgress("  charging")()
 	if !d.NoKill {
-		for at := killAt; !d.kill.done && at < 100; at += killAgain {
+		at := killAt
+		for ; !d.kill.done && at < 100; at += killAgain {
 			if err := d.until(ctx, len(d.Customers)*at/100); err != nil {
 				return err
 			}
@@ -42,6 +45,12 @@ func (d *demo) charge(ctx context.Context) error {
 			if d.service, err = d.client(); err != nil {
 				return err
 			}
+		}
+		if err := d.until(ctx, min(len(d.Customers)*(at-killAgain+killProxyAt)/100, len(d.Customers))); err != nil {
+			return err
+		}
+		if err := d.killProxy(ctx); err != nil {
+			return err
 		}
 	}
 	if err := d.until(ctx, len(d.Customers)); err != nil {
@@ -127,6 +136,19 @@ func (d *demo) killService(ctx context.Context) error {
 	d.say("  kill -9 %d: billingd is dead after %s, with %s in flight; of those Stripe has charged %d, and the service does not know.",
 		pid, plural(len(d.ledger.charged), "charge", "charges"), plural(len(names), "bill", "bills"), unheard)
 	return nil
+}
+
+// killProxy kills the spend proxy and starts it again where it was.
+func (d *demo) killProxy(ctx context.Context) error {
+	pid := d.spendproxy.Pid()
+	if err := d.spendproxy.Kill(); err != nil {
+		return err
+	}
+	if _, err := d.ledger.read(ctx); err != nil {
+		return err
+	}
+	d.say("  kill -9 %d: spendproxy is dead after %s; nobody else has the Stripe key. It is started again.", pid, plural(len(d.ledger.charged), "charge", "charges"))
+	return d.startProxy(ctx, strings.TrimPrefix(d.proxy.Address, "http://"))
 }
 
 // explain prints where the bills rest that were not charged.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
@@ -19,10 +20,11 @@ import (
 // Options of a demo.
 type Options struct {
 	Customers []Customer
-	BinDir    string // of billingd and stripesim
+	BinDir    string // of billingd, spendproxy and stripesim
 	Base      string // folder of all demos; see parts.Base
 	Keep      bool   // leave everything running
-	NoKill    bool   // let billingd live
+	NoKill    bool   // let everybody live
+	Direct    bool   // of Bench: billingd calls the stand-in itself, without a proxy
 	// Latency is how late the stand-in answers confirms until the kill.
 	Latency time.Duration
 	// Patience is how long charging may stand still before the demo gives up.
@@ -90,7 +92,7 @@ func (d *demo) hosted(ctx context.Context, story func(context.Context) error) er
 	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d.world = world{folder: folder, binDir: d.BinDir, died: cancel}
+	d.world = world{folder: folder, binDir: d.BinDir, died: cancel, direct: d.Direct}
 	err = story(work)
 	if cause := context.Cause(work); cause != nil && !errors.Is(err, ErrWrong) {
 		err = cause // rather than what came of it
@@ -99,7 +101,7 @@ func (d *demo) hosted(ctx context.Context, story func(context.Context) error) er
 }
 
 func (d *demo) findPrograms() error {
-	for _, name := range []string{"billingd", "stripesim"} {
+	for _, name := range []string{"billingd", "spendproxy", "stripesim"} {
 		path := filepath.Join(d.BinDir, name)
 		if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
 			return fmt.Errorf("%s is missing; `make build` makes it, and --bin-dir says where it is", path)
@@ -140,7 +142,7 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (d *demo) run(ctx context.Context) error {
-	d.say("A billing month of %s on real parts%s\n", plural(len(d.Customers), "customer", "customers"), map[bool]string{false: ", with a kill -9 in the middle"}[d.NoKill])
+	d.say("A billing month of %s on real parts%s\n", plural(len(d.Customers), "customer", "customers"), map[bool]string{false: ", with two kill -9 in the middle"}[d.NoKill])
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
@@ -165,6 +167,14 @@ func (d *demo) setUp(ctx context.Context) error {
 	if err := d.open(ctx, clockStart); err != nil {
 		return err
 	}
+	if !d.direct {
+		if err := d.openProxy(ctx); err != nil {
+			return err
+		}
+		if err := d.issueKeys(ctx, owedBy(d.Customers)); err != nil {
+			return err
+		}
+	}
 	if err := d.startService(ctx); err != nil {
 		return err
 	}
@@ -178,6 +188,9 @@ func (d *demo) setUp(ctx context.Context) error {
 	}
 	d.say("  PostgreSQL  %s", postgres)
 	d.say("  stripesim   %s, control %s, its clock at %s", d.stand.API, d.stand.Control, clockStart.Format("2006-01-02 15:04 MST"))
+	if !d.direct {
+		d.say("  spendproxy  %s, pid %d: it alone has the Stripe key", d.proxy.Address, d.spendproxy.Pid())
+	}
 	d.say("  billingd    %s, pid %d", d.api, d.billingd.Pid())
 	return d.importCustomers(ctx)
 }
@@ -207,6 +220,18 @@ func (d *demo) importCustomers(ctx context.Context) error {
 
 // serviceEvery is how often the service is asked how far it is.
 const serviceEvery = 100 * time.Millisecond
+
+// owedBy is what customers owe for a period, by currency.
+func owedBy(customers []Customer) (owed []parts.VaultCap) {
+	for _, c := range customers {
+		i := slices.IndexFunc(owed, func(o parts.VaultCap) bool { return o.Currency == c.Currency })
+		if i < 0 {
+			owed, i = append(owed, parts.VaultCap{Currency: c.Currency}), len(owed)
+		}
+		owed[i].Minor += c.AmountMinor
+	}
+	return owed
+}
 
 // settled waits until the processors have come to the end of the log.
 func (d *demo) settled(ctx context.Context) error {

@@ -1,13 +1,15 @@
 // Package demo bills a month on real parts and then asks the other side, the
 // Stripe stand-in, what it was charged.
 //
-// A demo starts an embedded PostgreSQL, stripesim and billingd as processes of
-// their own on free ports, imports customers over HTTP, moves the stand-in's
-// clock over the month's beginning, kills billingd with SIGKILL in the middle of
-// charging, starts it again, and waits until the month is billed. Then it counts
-// in the stand-in's ledger, not in the service's books: how many customers were
-// charged, charged twice, not charged, and the sums per currency against what
-// was owed. The service's own books are compared with that afterwards.
+// A demo starts an embedded PostgreSQL, stripesim, spendproxy and billingd as
+// processes of their own on free ports, imports customers over HTTP, moves the
+// stand-in's clock over the month's beginning, kills billingd and later the proxy
+// with SIGKILL in the middle of charging, starts them again, and waits until the
+// month is billed. Then it counts in the stand-in's ledger, not in the service's
+// books: how many customers were charged, charged twice, not charged, and the
+// sums per currency against what was owed. The service's own books and the
+// proxy's, which has a database of its own, are compared with that afterwards:
+// three figures a currency.
 //
 // # The kill
 //

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"strconv"
@@ -45,7 +46,15 @@ type world struct {
 	billingd  *parts.Child
 	api       string // http://host:port of billingd
 	token     string // of the demo, for billingd
-	stripeKey string
+	stripeKey string // which the proxy alone holds, unless direct
+
+	direct       bool // billingd calls the stand-in itself
+	spendproxy   *parts.Child
+	proxy        parts.Proxy
+	serviceToken string // billingd's, for the proxy's admin API
+	proxyDSN     string
+	vaultKey     string // billingd's own
+	refundKey    string // billingd's, for what goes back
 }
 
 // open starts the database and the stand-in, whose clock stands at start.
@@ -81,6 +90,57 @@ func (w *world) open(ctx context.Context, start time.Time) (err error) {
 	return nil
 }
 
+// openProxy starts the spend proxy on a database of its own.
+func (w *world) openProxy(ctx context.Context) error {
+	dsn, err := w.server.EnsureDatabase(ctx, "spendproxy")
+	if err != nil {
+		return err
+	}
+	w.proxyDSN, w.proxy.Token, w.serviceToken = dsn, rand.Text(), rand.Text()
+	return w.startProxy(ctx, "127.0.0.1:0")
+}
+
+// startProxy starts the proxy at an address and waits until it listens.
+func (w *world) startProxy(ctx context.Context, listen string) (err error) {
+	ports := w.folder.Path("spendproxy.json")
+	if err := os.Remove(ports); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	w.spendproxy, err = w.folder.Start(w.binDir, "spendproxy", map[string]string{
+		"SPENDPROXY_LISTEN":        listen,
+		"SPENDPROXY_PORT_FILE":     ports,
+		"SPENDPROXY_UPSTREAM":      w.stand.API,
+		"SPENDPROXY_STRIPE_KEY":    w.stripeKey,
+		"SPENDPROXY_ADMIN_TOKEN":   w.proxy.Token,
+		"SPENDPROXY_SERVICE_TOKEN": w.serviceToken,
+		"SPENDPROXY_DATABASE_URL":  w.proxyDSN,
+		"SPENDPROXY_CLOCK_URL":     w.stand.ClockURL(),
+	}, w.died)
+	if err != nil {
+		return err
+	}
+	content, err := w.spendproxy.AwaitFile(ctx, ports, upWithin)
+	if err != nil {
+		return err
+	}
+	var at struct{ API string }
+	if err := json.Unmarshal(content, &at); err != nil {
+		return fmt.Errorf("read %s: %w", ports, err)
+	}
+	w.proxy.Address = at.API
+	return nil
+}
+
+// issueKeys issues the vault keys that billingd starts with: one that cannot
+// take money, and one that gives as much back as was owed.
+func (w *world) issueKeys(ctx context.Context, owed []parts.VaultCap) (err error) {
+	if w.vaultKey, err = w.proxy.Issue(ctx, "billingd reads and cancels", parts.ReadRules, "total", nil); err != nil {
+		return err
+	}
+	w.refundKey, err = w.proxy.Issue(ctx, "billingd refunds", []string{"refunds:create", "refunds:read"}, "total", owed)
+	return err
+}
+
 // startService starts billingd and waits until it is ready.
 func (w *world) startService(ctx context.Context) (err error) {
 	hash := sha256.Sum256([]byte(w.token))
@@ -88,10 +148,8 @@ func (w *world) startService(ctx context.Context) (err error) {
 	if err := os.Remove(ports); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	w.billingd, err = w.folder.Start(w.binDir, "billingd", map[string]string{
+	settings := map[string]string{
 		"DATABASE_URL":           w.dsn,
-		"STRIPE_API_BASE":        w.stand.API,
-		"STRIPE_API_KEY":         w.stripeKey,
 		"BILLING_LISTEN":         "127.0.0.1:0",
 		"BILLING_PORT_FILE":      ports,
 		"BILLING_TOKENS":         "demo:read+dispatch+operate:" + hex.EncodeToString(hash[:]),
@@ -103,7 +161,9 @@ func (w *world) startService(ctx context.Context) (err error) {
 		"BILLING_LEASE":          lease.String(),
 		"BILLING_CONCURRENCY":    strconv.Itoa(concurrency),
 		"BILLING_SHUTDOWN_GRACE": "10s",
-	}, w.died)
+	}
+	maps.Copy(settings, w.road())
+	w.billingd, err = w.folder.Start(w.binDir, "billingd", settings, w.died)
 	if err != nil {
 		return err
 	}
@@ -126,6 +186,20 @@ func (w *world) startService(ctx context.Context) (err error) {
 	return err
 }
 
+// road is how billingd reaches Stripe: through the proxy, without its key.
+func (w *world) road() map[string]string {
+	if w.direct {
+		return map[string]string{"STRIPE_API_BASE": w.stand.API, "STRIPE_API_KEY": w.stripeKey}
+	}
+	return map[string]string{
+		"STRIPE_API_BASE":         w.proxy.Address,
+		"STRIPE_API_KEY":          w.vaultKey,
+		"STRIPE_REFUND_KEY":       w.refundKey,
+		"BILLING_PROXY_ADMIN_URL": w.proxy.Address,
+		"BILLING_PROXY_TOKEN":     w.serviceToken,
+	}
+}
+
 // ready asks whether billingd may be given work, and why not.
 func (w *world) ready(ctx context.Context) (ready bool, reason string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.api+"/readyz", nil)
@@ -145,7 +219,10 @@ func (w *world) ready(ctx context.Context) (ready bool, reason string, err error
 }
 
 func (w *world) addresses() addresses {
-	return addresses{API: w.api, Token: w.token, Database: w.dsn, Stripe: w.stand.API, StripeKey: w.stripeKey, Control: w.stand.Control}
+	return addresses{
+		API: w.api, Token: w.token, Database: w.dsn, Stripe: w.stand.API, StripeKey: w.stripeKey, Control: w.stand.Control,
+		Proxy: w.proxy.Address, ProxyToken: w.proxy.Token,
+	}
 }
 
 // client speaks to billingd as it runs now.
@@ -174,7 +251,7 @@ func (w *world) inFlight(ctx context.Context) (names []string, err error) {
 // stop stops everything in order, and says of each part that did not.
 func (w *world) stop(ctx context.Context) error {
 	var faults []error
-	for _, c := range []*parts.Child{w.billingd, w.stripesim} {
+	for _, c := range []*parts.Child{w.billingd, w.spendproxy, w.stripesim} {
 		if c != nil {
 			faults = append(faults, c.Stop())
 		}
@@ -195,6 +272,9 @@ type addresses struct {
 	Stripe    string `json:"stripe"`
 	StripeKey string `json:"stripe_key"`
 	Control   string `json:"control"`
+
+	Proxy      string `json:"proxy,omitempty"`
+	ProxyToken string `json:"proxy_token,omitempty"` // of its admin API
 }
 
 // note writes addresses down.

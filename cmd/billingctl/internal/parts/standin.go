@@ -69,35 +69,47 @@ func (s StandIn) Ledger(ctx context.Context, after string) ([]Movement, error) {
 // Call asks the control API: body, if there is one, is sent as JSON, and the
 // answer read into a value, unless that is nil.
 func (s StandIn) Call(ctx context.Context, method, path string, body, into any) error {
+	return call(ctx, "stripesim", method, s.Control, path, "", body, into)
+}
+
+// call asks a program's API in JSON. An answer that is not one of success is an
+// error with its text.
+func call(ctx context.Context, whom, method, base, path, bearer string, body, into any) error {
 	var content io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("ask stripesim: %w", err)
+			return fmt.Errorf("ask %s: %w", whom, err)
 		}
 		content = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.Control+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, base+path, content)
 	if err != nil {
-		return fmt.Errorf("ask stripesim: %w", err)
+		return fmt.Errorf("ask %s: %w", whom, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+bearer)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask stripesim: %w", err)
+		return fmt.Errorf("ask %s: %w", whom, err)
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
-		return fmt.Errorf("ask stripesim: %w", err)
+		return fmt.Errorf("ask %s: %w", whom, err)
 	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask stripesim: %s %s answers %s: %s", method, path, res.Status, bytes.TrimSpace(raw))
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return fmt.Errorf("ask %s: %s %s answers %s: %s", whom, method, path, res.Status, bytes.TrimSpace(raw))
 	}
 	if into == nil {
 		return nil
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("ask stripesim: read the answer of %s: %w", path, err)
+		return fmt.Errorf("ask %s: read the answer of %s: %w", whom, path, err)
 	}
 	return nil
 }
