@@ -51,7 +51,7 @@ func (d *demo) account(ctx context.Context) error {
 	if len(differences) == 0 {
 		equal = fmt.Sprintf("equal the ledger, to the minor unit and %s by id", plural(len(books.charges), "charge", "charges"))
 	}
-	d.say("  service's books  %s", equal)
+	d.say("  the three books  %s", equal)
 	d.say("  at Stripe        %d POSTs without a key, %d with a key of other parameters; %s answered by a replay, %d by a conflict",
 		count.UnkeyedPOSTs, count.Mismatches, plural(int(count.Replays), "repeat was", "repeats were"), count.Conflicts)
 	d.pace(movements, commitsBetween(nil, measured))
