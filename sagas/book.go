@@ -286,6 +286,9 @@ func settle(r *record, b domain.Bill, o domain.Outcome) {
 		}
 	case stateHeld:
 		r.backoff = jitter(heldBackoff)
+		if byProxy(o) { // the run is paused; should it have been resumed meanwhile, the bill is tried soon
+			r.backoff = backoffAfter(r.tries)
+		}
 		r.tries++
 		if !b.Unresolved {
 			r.firstSent, r.lastSent, r.lastSentWall = nil, nil, nil

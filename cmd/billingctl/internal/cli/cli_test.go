@@ -160,7 +160,11 @@ bill      requested, attempt 1; not decided yet
 				t.Errorf("%s: %s is not in %s", spec.Name, field, got.body)
 			}
 		}
-		if help := billingctl(t, "", "dispatch", spec.Name, "--help"); help.code != exitOK || !strings.Contains(help.out, "--customer-id") {
+		subject := "--customer-id"
+		if strings.HasSuffix(spec.Name, "-run") {
+			subject = "--billing-period"
+		}
+		if help := billingctl(t, "", "dispatch", spec.Name, "--help"); help.code != exitOK || !strings.Contains(help.out, subject) {
 			t.Errorf("the help of %s is %+v", spec.Name, help)
 		}
 	}

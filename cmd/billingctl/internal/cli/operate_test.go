@@ -213,7 +213,7 @@ func TestEveryProcessorIsKnown(t *testing.T) {
 	for _, p := range processorsOf(log.Store) {
 		names = append(names, p.Name)
 	}
-	if got := strings.Join(names, " "); got != "billing preflight schedule refund-preflight customers bills charges refunds runs revenue" {
+	if got := strings.Join(names, " "); got != "billing preflight schedule refund-preflight manifest customers bills charges refunds runs revenue" {
 		t.Errorf("got %s", got)
 	}
 }
