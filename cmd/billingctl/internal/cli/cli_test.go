@@ -87,7 +87,7 @@ func TestUsage(t *testing.T) {
 		{"vault-keys issue", "vault-keys issue is not available in this version"},
 		{"verify", "DATABASE_URL is needed"},
 		{"verify --export /nowhere.ndjson", "no such file"},
-		{"verify --show -1", "--show must be 0 or more"},
+		{"verify --show=-1", "--show must be 0 or more"},
 		{"adopt", "missing flags: --reason=TEXT"},
 		{"events export", "DATABASE_URL is needed"},
 		{"events export --from here", "--from must be"},
