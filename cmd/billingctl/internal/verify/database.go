@@ -109,6 +109,7 @@ type worker struct {
 	*checking
 	read, fold pgx.Tx
 	partitions []int16
+	held       []eventstore.Recorded // until projections fold them
 }
 
 // work takes partitions until there are none left, and then compares the read
@@ -135,26 +136,31 @@ func (c *checking) work(ctx context.Context, next *atomic.Int32) error {
 					return fmt.Errorf("partition %d: %w", p, err)
 				}
 			}
+			if err := w.flush(ctx); err != nil {
+				return err
+			}
 			return w.compareModels(ctx)
 		})
 	})
 }
 
-// foldMost bounds the events that are held until projections fold them.
+// foldMost bounds the events that are held until projections fold them. The
+// more they are, the fewer statements; they may be of several partitions.
 const foldMost = 20_000
+
+// flush lets projections fold what is held.
+func (w *worker) flush(ctx context.Context) error {
+	err := w.foldModels(ctx, w.held)
+	clear(w.held)
+	w.held = w.held[:0]
+	return err
+}
 
 func (w *worker) partition(ctx context.Context, partition int16) error {
 	w.partitions = append(w.partitions, partition)
 	a := newAuditor(w.tally)
 	sagas := instances{}
-	var held []eventstore.Recorded
-	flush := func() error {
-		err := w.foldModels(ctx, held)
-		w.tally.read(int64(len(held)))
-		clear(held)
-		held = held[:0]
-		return err
-	}
+	unsaid := int64(0)
 	for r, err := range w.store.ReadPartition(ctx, w.read, partition, 0) {
 		if err != nil {
 			return err
@@ -165,15 +171,17 @@ func (w *worker) partition(ctx context.Context, partition int16) error {
 				sagas.react(r)
 			}
 		}
-		if held = append(held, r); len(held) == foldMost {
-			if err := flush(); err != nil {
+		if unsaid++; unsaid == progressEvery {
+			w.tally.read(unsaid)
+			unsaid = 0
+		}
+		if w.held = append(w.held, r); len(w.held) == foldMost {
+			if err := w.flush(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	if err := flush(); err != nil {
-		return err
-	}
+	w.tally.read(unsaid)
 	w.streams(int64(a.chain.Streams()))
 	for _, compare := range []func(context.Context, *auditor) error{w.billingRecords, w.refundRecords, w.schedules} {
 		if err := compare(ctx, a); err != nil {
