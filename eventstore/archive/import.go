@@ -49,6 +49,9 @@ func Import(ctx context.Context, pool *pgxpool.Pool, from io.Reader, empty []str
 		}
 		return Trailer{}, fmt.Errorf("import: %w", err)
 	}
+	if total := r.trailer.Events + r.trailer.CommandKeys + r.trailer.RequestKeys; progress != nil {
+		progress(total, total)
+	}
 	return r.Trailer(), nil
 }
 
