@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -38,8 +37,6 @@ const eventsOfCustomer = 10
 // table, in turns: pages of 2,000, positions, types and payloads scanned and
 // nothing done with them. It also tells the heap at its largest.
 func BenchmarkIntegrity(b *testing.B) {
-	before := debug.SetGCPercent(300)
-	b.Cleanup(func() { debug.SetGCPercent(before) })
 	pool := pgtest.Connect(b, pgtest.DSN(b), 12)
 	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), slog.New(slog.DiscardHandler))
 	b.Cleanup(store.Close)

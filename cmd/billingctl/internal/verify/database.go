@@ -146,7 +146,7 @@ func (c *checking) work(ctx context.Context, next *atomic.Int32) error {
 
 // foldMost bounds the events that are held until projections fold them. The
 // more they are, the fewer statements; they may be of several partitions.
-const foldMost = 20_000
+const foldMost = 5_000
 
 // flush lets projections fold what is held.
 func (w *worker) flush(ctx context.Context) error {

@@ -27,7 +27,7 @@
 // it has met, so that rows which nothing accounts for are found. A partition is
 // folded by the projections' own code into temporary tables of the same names,
 // which hide the real ones in that session, and these are compared with the real
-// ones by the server. So a million events need tens of megabytes here, and on
+// ones by the server. So the heap stays at about a hundred megabytes however long the log is, and on
 // the server temporary files as large as the read models.
 //
 // # Lag is no difference
