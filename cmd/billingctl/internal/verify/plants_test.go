@@ -94,7 +94,7 @@ var besideTheLog = []plant{
 	{"model row missing", `DELETE FROM charges` + ofPaid, []string{"read-model: charges {c} 2026-11 1: the row is missing"}, false},
 	{"model row too many", `INSERT INTO revenue_bills SELECT customer_id, '2026-12', partition, month, currency, taken_minor, position FROM revenue_bills` + ofPaid,
 		[]string{"read-model: revenue_bills {c} 2026-12: the log knows of no such row"}, false},
-	{"model partition", `UPDATE customers SET partition = (partition + 1) % 64` + ofPaid, []string{"customers {c}: the row is missing", "customers {c}: the log knows of no such row"}, false},
+	{"model partition", `UPDATE customers SET partition = (partition + 1) % 64` + ofPaid, []string{"read-model: customers {c}: "}, true},
 	{"model of no partition", `UPDATE run_bills SET partition = -1` + ofPaid, []string{"run_bills {c} 2026-11: "}, true},
 	{"model text", `UPDATE refunds SET reason = 'x'` + ofPaid, []string{`read-model: refunds {c} 2026-11 1: reason is "x", the log makes ""`}, false},
 }
