@@ -95,6 +95,43 @@ const pageSize = 2000
 // handed out in commit order; whoever follows the log as it grows keeps a
 // position per partition instead.
 func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, error] {
+	return func(yield func(Recorded, error) bool) {
+		for r, err := range s.ReadRaw(ctx, s.pool, after) {
+			if err == nil {
+				s.decode(&r)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// ReadRaw is ReadAll on q, with payloads as they are: Event and Err are not
+// set. Where q is one connection nothing else may run on it meanwhile.
+func (s *Store) ReadRaw(ctx context.Context, q Querier, after int64) iter.Seq2[Recorded, error] {
+	return s.pages(func(after int64) (pgx.Rows, error) { return q.Query(ctx, readSQL, after, pageSize) }, after)
+}
+
+// ReadPartition reads one partition in order after a position, on q, as ReadAll
+// reads the log. Where q is one connection nothing else may run on it meanwhile.
+func (s *Store) ReadPartition(ctx context.Context, q Querier, partition int16, after int64) iter.Seq2[Recorded, error] {
+	return func(yield func(Recorded, error) bool) {
+		read := func(after int64) (pgx.Rows, error) { return q.Query(ctx, partitionSQL, partition, after, pageSize) }
+		for r, err := range s.pages(read, after) {
+			if err == nil {
+				s.decode(&r)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// pages reads page after page and fetches each while the caller handles the
+// one before it.
+func (s *Store) pages(read func(after int64) (pgx.Rows, error), after int64) iter.Seq2[Recorded, error] {
 	type page struct {
 		events []Recorded
 		err    error
@@ -109,7 +146,7 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 		go func() {
 			defer close(pages)
 			for after := after; ; {
-				rows, err := s.pool.Query(ctx, readSQL, after, pageSize)
+				rows, err := read(after)
 				var events []Recorded
 				if err == nil {
 					events, err = s.scan(rows, pageSize)
@@ -127,7 +164,6 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 		}()
 		for p := range pages {
 			for i := range p.events {
-				s.decode(&p.events[i])
 				if !yield(p.events[i], nil) {
 					return
 				}
@@ -141,6 +177,10 @@ func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, er
 }
 
 const readSQL = `SELECT ` + eventColumns + ` FROM events WHERE position > $1 ORDER BY position LIMIT $2`
+
+// partitionSQL compares (partition, position) as a row, as newestSQL does.
+const partitionSQL = `SELECT ` + eventColumns + ` FROM events
+	WHERE (partition, position) > ($1, $2) AND (partition, position) <= ($1, 9223372036854775807) ORDER BY partition, position LIMIT $3`
 
 // newestSQL compares (partition, position) as a row, so that only the primary
 // key can serve it: the index on position alone would read all partitions.

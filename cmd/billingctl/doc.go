@@ -4,10 +4,10 @@
 //
 // It reaches billingd over HTTP (--url or BILLINGCTL_URL, with the token in
 // BILLINGCTL_TOKEN). What changes how the service itself works (migrate,
-// replay, processors pause, resume and reset, dead-letters retry and skip) goes
-// to the database that DATABASE_URL names; billingd may run meanwhile, and
+// replay, processors pause, resume and reset, dead-letters retry and skip) or
+// reads all of it (verify, events export, events import) goes to the database
+// that DATABASE_URL names; billingd may run meanwhile, and
 // every such change is written down with who made it and why. vault-keys goes to
-// the spend proxy's admin API (--admin-url or SPENDPROXY_ADMIN_URL, with the
 // admin token in SPENDPROXY_ADMIN_TOKEN).
 //
 // Secrets come by environment alone, because a command line is readable by

@@ -45,15 +45,15 @@ type commandLine struct {
 	Refunds     refundsCommand     `cmd:"" help:"See refunds, and decide about those that are proposed."`
 	VaultKeys   vaultKeysCommand   `cmd:"" help:"See and steer who may take money through the spend proxy, and how much."`
 	Adopt       adoptCommand       `cmd:"" help:"Confirm the service's database after a restore, or a copy in another environment."`
+	Verify      verifyCommand      `cmd:"" help:"Check the log, and everything that follows from it."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the database's schema up to this version."`
 
-	Saga   planned `cmd:"" hidden:"" passthrough:""`
-	Verify planned `cmd:"" hidden:"" passthrough:""`
+	Saga planned `cmd:"" hidden:"" passthrough:""`
 }
 
 const description = `Operates Billonce, which bills every customer exactly once per billing period.
 
-BILLINGCTL_TOKEN holds the token for billingd, SPENDPROXY_ADMIN_TOKEN that for the spend proxy. migrate, replay and whatever pauses, resumes, resets, retries or skips work on the database that DATABASE_URL names.
+BILLINGCTL_TOKEN holds the token for billingd, SPENDPROXY_ADMIN_TOKEN that for the spend proxy. migrate, replay, verify, events export and import, and whatever pauses, resumes, resets, retries or skips work on the database that DATABASE_URL names.
 
 Exit status: 0 it worked; 1 it failed, was refused or interrupted, or a figure is wrong; 2 the command line or the configuration is wrong, or the command is not available in this version.`
 

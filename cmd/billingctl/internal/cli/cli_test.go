@@ -79,9 +79,15 @@ func TestUsage(t *testing.T) {
 		{"dispatch register-customer --wait 5s", "--wait is for commands that charge"},
 		{"saga plan billing", "saga plan is not available in this version"},
 		{"reconcile --period 2026-12 --since 2026-12-01", "can't be used together"},
-		{"verify", "verify is not available in this version"},
+		{"verify", "DATABASE_URL is needed"},
+		{"verify --export /nowhere.ndjson", "no such file"},
+		{"verify --show=-1", "--show must be 0 or more"},
 		{"adopt", "missing flags: --reason=TEXT"},
-		{"events export", "events export is not available in this version"},
+		{"events export", "DATABASE_URL is needed"},
+		{"events export --from here", "--from must be"},
+		{"events import /nowhere.ndjson", "no such file"},
+		{"events show cust_1 --at yesterday", "--at must be"},
+		{"events show cust_1 --at 0", "--at must be"},
 		{"runs close 2026-12", "runs close 2026-12 is not available in this version"},
 	} {
 		got := billingctl(t, "", strings.Fields(test.line)...)

@@ -14,11 +14,12 @@ import (
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
 )
 
-// eventsCommand reads the log.
+// eventsCommand reads the log, and carries it from one database to another.
 type eventsCommand struct {
-	Tail   tailCommand   `cmd:"" help:"Print the newest facts and go on as they come."`
-	Show   streamCommand `cmd:"" help:"Print one stream from its beginning."`
-	Export planned       `cmd:"" hidden:"" passthrough:""`
+	Tail   tailCommand      `cmd:"" help:"Print the newest facts and go on as they come."`
+	Show   streamCommand    `cmd:"" help:"Print one stream from its beginning, or what it had come to at some point."`
+	Export exportCommand    `cmd:"" help:"Write the log to a file that can be checked and imported."`
+	Import importLogCommand `cmd:"" help:"Build a log anew from an exported file, in an empty database."`
 }
 
 type tailCommand struct {
@@ -27,10 +28,6 @@ type tailCommand struct {
 	After  string `help:"Begin behind this place of the log, such as 17-40213; 0 for the beginning." placeholder:"PLACE"`
 	Last   int    `short:"n" help:"How many of the newest facts to begin with." default:"10"`
 	Once   bool   `help:"Do not wait for more."`
-}
-
-type streamCommand struct {
-	Stream string `arg:"" help:"Stream such as customer/cust_123, or a customer's id."`
 }
 
 // fact is what is shown of an event.
@@ -54,12 +51,6 @@ const (
 	factsOfPage = 200
 	tailEvery   = 500 * time.Millisecond
 )
-
-// Run prints the stream.
-func (e streamCommand) Run(s *shell) error {
-	t := tailCommand{Stream: e.Stream, After: "0", Once: true}
-	return t.Run(s)
-}
 
 // Run prints the tail.
 func (t tailCommand) Run(s *shell) error {
