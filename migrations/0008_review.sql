@@ -23,7 +23,10 @@ CREATE TABLE reconcile_dismissals (
     PRIMARY KEY (kind, subject)
 );
 
+ALTER TABLE bills ADD COLUMN reviewed boolean NOT NULL DEFAULT false; -- the evidence of the attempt has contradicted itself, or run out
+
 -- +goose Down
+ALTER TABLE bills DROP COLUMN reviewed;
 DROP TABLE reconcile_dismissals;
 DELETE FROM reconcile_findings WHERE kind IN ('possible_duplicate', 'refund');
 ALTER TABLE reconcile_findings DROP CONSTRAINT reconcile_findings_kind_check;

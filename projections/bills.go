@@ -48,6 +48,7 @@ type billRow struct {
 	back                                       string // domain.MoneyBack as JSON
 	refunded                                   int64
 	disputed, perhapsSettled, released         bool
+	reviewed                                   bool
 	declaredAt, requestedAt, startedAt, paidAt *time.Time
 	paidPosition, first, last                  int64
 	updatedAt                                  time.Time
@@ -95,6 +96,7 @@ var billsTable = table[billRow]{name: "bills", keys: 2, columns: []column[billRo
 	col("disputed", func(r *billRow) *bool { return &r.disputed }),
 	col("perhaps_settled", func(r *billRow) *bool { return &r.perhapsSettled }),
 	col("released", func(r *billRow) *bool { return &r.released }),
+	col("reviewed", func(r *billRow) *bool { return &r.reviewed }),
 	col("declared_at", func(r *billRow) **time.Time { return &r.declaredAt }),
 	col("requested_at", func(r *billRow) **time.Time { return &r.requestedAt }),
 	col("started_at", func(r *billRow) **time.Time { return &r.startedAt }),
@@ -243,6 +245,7 @@ func (row *billRow) bill() domain.Bill {
 		Cancelled:        row.cancelled,
 		PerhapsSettled:   row.perhapsSettled,
 		Released:         row.released,
+		Reviewed:         row.reviewed,
 	}
 	if row.dueAt != nil {
 		b.DueAt = *row.dueAt
@@ -259,7 +262,8 @@ func (row *billRow) set(b domain.Bill) {
 	row.intent, row.intentNo = b.IntentID, b.IntentNo
 	row.charge, row.declineClass = b.ChargeID, string(b.DeclineClass)
 	row.closing, row.reference, row.closingReason = string(b.Closing), b.Reference, b.Reason
-	row.unresolved, row.cancelled, row.perhapsSettled, row.released = b.Unresolved, b.Cancelled, b.PerhapsSettled, b.Released
+	row.unresolved, row.cancelled, row.perhapsSettled = b.Unresolved, b.Cancelled, b.PerhapsSettled
+	row.released, row.reviewed = b.Released, b.Reviewed
 }
 
 // utc is t for a column, NULL for the zero time.

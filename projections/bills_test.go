@@ -47,7 +47,7 @@ func TestBillsAreTheDomainsFold(t *testing.T) {
 func billsOf(t projectiontest.T, log *projectiontest.Log, id domain.CustomerID) []domain.Bill {
 	t.Helper()
 	rows, err := log.Pool.Query(t.Context(), `SELECT billing_period, status, amount_minor, currency, has_due, due_at, attempt, starts, key,
-			stripe_customer_id, payment_method_id, intent_id, intent_no, charge_id, decline_class, closing, reference, closing_reason, unresolved, cancelled, perhaps_settled, released
+			stripe_customer_id, payment_method_id, intent_id, intent_no, charge_id, decline_class, closing, reference, closing_reason, unresolved, cancelled, perhaps_settled, released, reviewed
 		FROM bills WHERE customer_id = $1`, string(id))
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -57,7 +57,7 @@ func billsOf(t projectiontest.T, log *projectiontest.Log, id domain.CustomerID) 
 		var due *time.Time
 		err = row.Scan(&label, &b.Status, &b.Amount.Minor, &b.Amount.Currency, &b.HasDue, &due, &b.Attempt, &b.Start, &b.Key,
 			&b.StripeCustomerID, &b.PaymentMethodID, &b.IntentID, &b.IntentNo, &b.ChargeID, &b.DeclineClass, &b.Closing, &b.Reference, &b.Reason,
-			&b.Unresolved, &b.Cancelled, &b.PerhapsSettled, &b.Released)
+			&b.Unresolved, &b.Cancelled, &b.PerhapsSettled, &b.Released, &b.Reviewed)
 		b.Period = period(label)
 		if due != nil {
 			b.DueAt = due.UTC()

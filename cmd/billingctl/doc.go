@@ -6,16 +6,17 @@
 // BILLINGCTL_TOKEN). What changes how the service itself works (migrate,
 // replay, processors pause, resume and reset, dead-letters retry and skip) or
 // reads all of it (verify, events export, events import) goes to the database
-// that DATABASE_URL names; billingd may run meanwhile, and
-// every such change is written down with who made it and why. vault-keys goes to
-// admin token in SPENDPROXY_ADMIN_TOKEN).
+// that DATABASE_URL names; billingd may run meanwhile, and every change is
+// written down with who made it and why. vault-keys goes to the spend proxy's
+// admin API (--admin-url or SPENDPROXY_ADMIN_URL, with the admin token in
+// SPENDPROXY_ADMIN_TOKEN).
 //
 // Secrets come by environment alone, because a command line is readable by
 // everyone on the machine.
 //
 // Commands that check something end with one line for scripts, such as
 //
-//	demo: customers=1000 charged=1000 twice=0 missing=0
+//	demo: customers=1000 charged=1000 twice=0 missing=0 books=equal
 //
 // Exit status:
 //
