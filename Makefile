@@ -15,12 +15,12 @@ GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export GO
 
 .DEFAULT_GOAL := help
-.PHONY: help postgres build demo selftest test shapes oracle race bench lint clean
+.PHONY: help postgres build demo selftest test shapes oracle race bench bench-proxy lint clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: postgres build ## bill 1,000 customers once, with a kill -9 in the middle (KEEP=1: leave it running)
+demo: postgres build ## bill 1,000 customers once, with two kill -9 in the middle (KEEP=1: leave it running)
 	@bin/billingctl demo $(if $(filter-out 0,$(KEEP)),--keep)
 
 selftest: postgres build ## 300 months that die everywhere, judged by Stripe's side (SEED=1 RUNS=300)
@@ -49,9 +49,13 @@ race: postgres ## the tests of everything concurrent three times over, with -rac
 bench: postgres build ## the benchmarks, one package at a time, on a durable PostgreSQL, and the demo month
 	$(GO) test -run='^$$' -bench=. -benchtime=$(BENCHTIME) -p=1 -timeout=60m $(TESTFLAGS) ./...
 	bin/billingctl demo --rate-only
+	bin/billingctl demo --rate-only --direct
 
 build: ## the programs, into bin/
 	$(GO) build -o bin/ ./cmd/...
+
+bench-proxy: postgres ## what the spend proxy costs, beside the least that a proxy and two commits cost
+	$(GO) test -run='^$$' -bench=. -benchtime=1x -p=1 -timeout=30m $(TESTFLAGS) ./cmd/spendproxy ./cmd/spendproxy/internal/ledger
 
 lint: ## golangci-lint by .golangci.yml (fetched and built the first time)
 	$(GO) run $(GOLANGCI) run

@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	if benchPart() {
+		return
+	}
 	os.Exit(m.Run())
 }
 
