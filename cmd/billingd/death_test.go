@@ -37,7 +37,7 @@ const (
 	processLease   = 3 * time.Second
 )
 
-func (h *house) spawn(grace time.Duration) *process {
+func (h *house) spawn(grace time.Duration, more ...string) *process {
 	h.t.Helper()
 	dir := h.t.TempDir()
 	ports := filepath.Join(dir, "address")
@@ -52,6 +52,7 @@ func (h *house) spawn(grace time.Duration) *process {
 		"BILLING_LISTEN=127.0.0.1:0", "BILLING_PORT_FILE="+ports, "BILLING_CLOCK_URL="+h.stripe.ControlURL+"/control/clock", "BILLING_ENVIRONMENT=test",
 		"BILLING_STRIPE_TIMEOUT="+processTimeout.String(), "BILLING_LEASE="+processLease.String(), "BILLING_POLL=100ms",
 		"BILLING_SHUTDOWN_GRACE="+grace.String(), "BILLING_STRIPE_RATE=0", "BILLING_DB_POOL=8")
+	p.cmd.Env = append(p.cmd.Env, more...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	if err := p.cmd.Start(); err != nil {
 		h.t.Fatal(err)

@@ -23,7 +23,7 @@ import (
 // know of are found at Stripe; and all of it without one POST.
 func TestAnImportedLogChargesNobodyAgain(t *testing.T) {
 	h := newHouse(t)
-	first := h.spawn(time.Second)
+	first := h.spawn(time.Second, "BILLING_TOKENS="+operatorTokens())
 	methods := map[string]string{
 		"p0": "pm_card_visa", "p1": "pm_card_visa", "flight": "pm_card_visa", "after": "pm_card_visa",
 		"declined": "pm_sim_declines_insufficient_funds", "twice": "pm_sim_declines_insufficient_funds", "settled": "pm_sim_declines_insufficient_funds",

@@ -22,11 +22,16 @@ import (
 
 const operatorToken = "operator-of-the-tests"
 
+// operatorTokens is the setting that lets the operator in.
+func operatorTokens() string {
+	hash := sha256.Sum256([]byte(operatorToken))
+	return "op:read+dispatch+operate:" + hex.EncodeToString(hash[:])
+}
+
 // operated gives a replica an operator.
 func operated(t *testing.T) func(*config.Config) {
 	t.Helper()
-	hash := sha256.Sum256([]byte(operatorToken))
-	tokens, err := access.Parse("op:read+dispatch+operate:" + hex.EncodeToString(hash[:]))
+	tokens, err := access.Parse(operatorTokens())
 	if err != nil {
 		t.Fatal(err)
 	}
