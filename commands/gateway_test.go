@@ -124,7 +124,7 @@ func TestGatewayTakesAnAnswer(t *testing.T) {
 	if err := send(commands.NewRegisterCustomer(ada, "cus_2", "pm_1")); !errors.Is(err, domain.ErrKeyReused) {
 		t.Errorf("a reused key: %v", err)
 	}
-	if _, err := d.Log().Pool().Exec(t.Context(), `ALTER TABLE command_keys RENAME COLUMN receipt TO former`); err != nil {
+	if _, err := d.Log().Pool().Exec(t.Context(), `ALTER TABLE command_keys RENAME COLUMN fingerprint TO former`); err != nil {
 		t.Fatal(err)
 	}
 	if err := send(commands.NewRegisterCustomer(bob, "cus_2", "pm_2")); err == nil || eventstore.Transient(err) {
