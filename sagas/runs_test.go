@@ -72,13 +72,17 @@ func TestACapHoldsTheRestOfARun(t *testing.T) {
 			t.Errorf("%d facts %s, want %d", got, name, want)
 		}
 	}
-	troubles, err := sagas.RunTroubles(t.Context(), r.pool)
-	if err != nil || len(troubles) != 1 {
-		t.Fatalf("troubles: %v, %v", troubles, err)
-	}
-	if got, want := troubles[0].String(), "run 2026-11 is paused: the spend cap is reached: $50.00 asked, $0.00 left of $300.00; 4 bills held, $200.00"; got != want {
-		t.Errorf("it says %q, want %q", got, want)
-	}
+	// Until the pause is known everywhere, a bill that is held may be asked for
+	// once more.
+	const want = "run 2026-11 is paused: the spend cap is reached: $50.00 asked, $0.00 left of $300.00; 4 bills held, $200.00"
+	var troubles []sagas.RunTrouble
+	r.eventually(want, func() bool {
+		var err error
+		if troubles, err = sagas.RunTroubles(t.Context(), r.pool); err != nil {
+			t.Fatal(err)
+		}
+		return len(troubles) == 1 && troubles[0].String() == want
+	})
 	if troubles[0].Refusal.Code != "spend_cap_exceeded" || troubles[0].By != "collector" {
 		t.Errorf("the trouble is %+v", troubles[0])
 	}

@@ -146,11 +146,11 @@ func TestRunRefusesWhatIsNotWellFormed(t *testing.T) {
 	if err := r.Run(t.Context(), ok); err == nil {
 		t.Error("two Runs at a time")
 	}
-	h.exec(`ALTER TABLE processor_runs RENAME TO away`)
+	h.exec(`ALTER TABLE processor_runs RENAME COLUMN processor TO former`)
 	if err := tracking.New(h.pool, h.store, tracking.Options{}).Run(t.Context(), inOrder("new")); err == nil {
 		t.Error("runs without its schema")
 	}
-	h.exec(`ALTER TABLE away RENAME TO processor_runs`)
+	h.exec(`ALTER TABLE processor_runs RENAME COLUMN former TO processor`)
 }
 
 func TestRunWaitsForTheDatabase(t *testing.T) {
