@@ -59,6 +59,11 @@ func (p *page) begin(ask Ask) (Decision, string) {
 			return a.refuse(verdict), ""
 		}
 	}
+	if !a.vault.grant.Manifest && !resent {
+		if verdict := policy.JudgeUnbound(a.Call, a.known); a.binds(verdict) {
+			return a.refuse(verdict), ""
+		}
+	}
 	reservation := "none"
 	if a.Call.Moves() {
 		if reservation = "shared"; !shared {

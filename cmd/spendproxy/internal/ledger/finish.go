@@ -172,10 +172,14 @@ func (p *page) see(e policy.Evidence) {
 // its id, by the key that made it, or by its bill, of which one charge at a time
 // may be open.
 func (p *page) ofObject(e policy.Evidence, refund bool) *subject {
+	var known *subject
 	for _, s := range p.subjects {
-		if s.object == e.Object {
-			return s
+		if s.object == e.Object && (known == nil || s.open()) {
+			known = s
 		}
+	}
+	if known != nil {
+		return known
 	}
 	s := p.subjects[keySubject(e.Key)]
 	if e.Key == "" {

@@ -30,20 +30,37 @@ func (g Grant) Judge(c Call, now time.Time) Verdict {
 	switch {
 	case g.Manifest && c.Rule == IntentsCreate && c.Confirms:
 		return Refuse(http.StatusForbidden, CodeParameter, "a bill's intent is created first and confirmed by its id")
+	case !g.Manifest && !c.Bill.IsZero() && (c.Rule == IntentsCreate || c.Rule == ChargesCreate):
+		return billOfARun(c.Bill)
 	case g.Manifest && c.Rule == RefundsCreate:
 		return Refuse(http.StatusForbidden, CodeParameter, "a key with a manifest takes what its bills owe and gives nothing back")
 	}
 	return allowed("the rules permit it")
 }
 
+// JudgeUnbound judges a call of a key without a manifest for what it is known to
+// be about: what carries a bill's markers is taken by the key of the bill's run
+// alone, or another program could pay, block or falsify the bill.
+func JudgeUnbound(c Call, known *Evidence) Verdict {
+	if c.Rule == IntentsConfirm && known != nil && !known.Bill.IsZero() {
+		return billOfARun(known.Bill)
+	}
+	return allowed("it is about no bill")
+}
+
+func billOfARun(b BillID) Verdict {
+	return Refuse(http.StatusForbidden, CodeBill, "the markers customer_id and billing_period name the bill %s, which only the key of its run may charge", b)
+}
+
 // Yields tells whether a refusal gives way in the modes open and report. What
-// cannot be read, an invalid key and a store that is away bind in every mode.
+// cannot be read, another's bill, an invalid key and a store that is away bind in
+// every mode.
 func (v Verdict) Yields() bool {
 	switch v.Code {
 	case CodeCapExceeded, CodeCountExceeded, CodeCeiling, CodeRule, CodeParameter, CodeObligation, CodeMismatch, CodeKey,
 		CodePaid, CodeInFlight, CodeCurrency:
 		return true
-	case CodeTarget, CodeRequest, CodeNoKey, CodeReused, CodeVaultKey, CodeStore, CodeUpstream, CodeUnsent:
+	case CodeBill, CodeTarget, CodeRequest, CodeNoKey, CodeReused, CodeVaultKey, CodeStore, CodeUpstream, CodeUnsent:
 	}
 	return false
 }
