@@ -55,10 +55,10 @@ func series(t *testing.T, o selftest.Options) (selftest.Result, string) {
 }
 
 // TestSeries is a short series: nothing is doubled, lost or wrong. It is 300 runs,
-// or as many as begin within five minutes; every plot is among the fewest that
+// or as many as begin within three minutes; every plot is among the fewest that
 // are enough. `make selftest` plays all 300, however long that takes.
 func TestSeries(t *testing.T) {
-	runs, within, enough := 300, 5*time.Minute, 20
+	runs, within, enough := 300, 3*time.Minute, 20
 	if testing.Short() {
 		runs, enough = 8, 8
 	}
