@@ -130,9 +130,9 @@ func (r *rig) control(method, path, body string, into any) {
 }
 
 // blind shows the look an empty Stripe: a run without it.
-type blind struct{ sagas.Gateway }
+type lookless struct{ sagas.Gateway }
 
-func (blind) List(context.Context, sagas.Listing) (sagas.Page, error) { return sagas.Page{}, nil }
+func (lookless) List(context.Context, sagas.Listing) (sagas.Page, error) { return sagas.Page{}, nil }
 
 // BenchmarkLook measures what the look costs, at a Stripe, in a process of its
 // own, that holds 100,000 intents of ours and as many charges.
@@ -146,7 +146,7 @@ func BenchmarkLook(b *testing.B) {
 	const planted, bills, turns = 100_000, 3500, 3
 	defer debug.SetGCPercent(debug.SetGCPercent(300)) // as the service runs
 	r := lookRig(b, planted)
-	without := func(g sagas.Gateway) sagas.Gateway { return blind{g} }
+	without := func(g sagas.Gateway) sagas.Gateway { return lookless{g} }
 	var sweeps, floors, seen, unseen, shares []float64
 	for b.Loop() {
 		r.forgetLooks()
