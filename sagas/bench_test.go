@@ -129,7 +129,7 @@ func (r *rig) control(method, path, body string, into any) {
 	}
 }
 
-// blind shows the look an empty Stripe: a run without it.
+// lookless shows the look an empty Stripe: a run without it.
 type lookless struct{ sagas.Gateway }
 
 func (lookless) List(context.Context, sagas.Listing) (sagas.Page, error) { return sagas.Page{}, nil }
