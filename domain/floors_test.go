@@ -28,9 +28,10 @@ var floors = map[string][]string{
 	"projections":                {"domain", "eventstore", "eventstore/tracking"},
 	"projections/projectiontest": {"domain", "eventstore", "eventstore/pgtest", "eventstore/tracking", "projections", "commands"},
 	"commands/commandstest":      {"domain", "commands"},
-	"cmd/stripesim":              {"domain"},
-	"cmd/spendproxy":             {"domain"},
-	"cmd/billingd":               {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "sagas", "sagas/stripegateway", "sagas/vault", "projections", "migrations"},
+	"cmd/internal":               {},
+	"cmd/stripesim":              {"domain", "cmd/internal"},
+	"cmd/spendproxy":             {"domain", "cmd/internal"},
+	"cmd/billingd":               {"cmd/internal", "domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "sagas", "sagas/stripegateway", "sagas/vault", "projections", "migrations"},
 	"cmd/billingctl":             {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "projections", "migrations", "sagas"},
 }
 
@@ -39,7 +40,7 @@ var outside = map[string][]string{
 	"github.com/stripe/stripe-go/v76":    {"sagas/stripegateway"},
 	"github.com/ThreeDotsLabs/watermill": {"eventstore", "eventstore/tracking"},
 	"github.com/danielgtaylor/huma/v2":   {"cmd/billingd"},
-	"github.com/alecthomas/kong":         {"cmd/billingd", "cmd/billingctl", "cmd/spendproxy", "cmd/stripesim"},
+	"github.com/alecthomas/kong":         {"cmd/internal", "cmd/billingctl", "cmd/stripesim"},
 	"math/rand":                          {"sagas", "cmd/stripesim", "cmd/billingctl", "eventstore/tracking", "eventstore/pglocal", "eventstore/pgtest", "projections/projectiontest"},
 	"crypto/rand":                        {"cmd/billingd", "cmd/billingctl", "cmd/spendproxy", "cmd/stripesim", "eventstore/tracking", "eventstore/pglocal", "eventstore/pgtest", "projections/projectiontest"},
 }

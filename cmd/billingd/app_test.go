@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/eventstore/pgtest"
 )
@@ -71,8 +72,8 @@ func (h *house) startLogging(change func(*config.Config), log io.Writer) *replic
 func (h *house) open(change func(*config.Config), opened func(*App), out io.Writer) *replica {
 	h.t.Helper()
 	settings := config.Config{
-		DatabaseURL: config.NewSecret(h.dsn), DBPool: 8, Listen: "127.0.0.1:0", Grace: 10 * time.Second,
-		Environment: "test", StripeBase: h.stripe.APIURL, StripeKey: config.NewSecret("sk_test_house"),
+		DatabaseURL: settings.NewSecret(h.dsn), DBPool: 8, Listen: "127.0.0.1:0", Grace: 10 * time.Second,
+		Environment: "test", StripeBase: h.stripe.APIURL, StripeKey: settings.NewSecret("sk_test_house"),
 		StripeTimeout: 2 * time.Second, Lease: 4 * time.Second, Concurrency: 8,
 		Poll: 100 * time.Millisecond, ClockURL: h.stripe.ControlURL + "/control/clock",
 	}
@@ -282,11 +283,11 @@ func TestOpenFails(t *testing.T) {
 	}
 	defer taken.Close()
 	good := config.Config{
-		DatabaseURL: config.NewSecret(h.dsn), DBPool: 4, Listen: taken.Addr().String(), Environment: "test",
-		StripeBase: h.stripe.APIURL, StripeKey: config.NewSecret("sk_test_house"), StripeTimeout: time.Second, Lease: 2 * time.Second, Concurrency: 4, Poll: time.Second,
+		DatabaseURL: settings.NewSecret(h.dsn), DBPool: 4, Listen: taken.Addr().String(), Environment: "test",
+		StripeBase: h.stripe.APIURL, StripeKey: settings.NewSecret("sk_test_house"), StripeTimeout: time.Second, Lease: 2 * time.Second, Concurrency: 4, Poll: time.Second,
 	}
 	away := good
-	away.DatabaseURL = config.NewSecret("postgres://nobody@" + taken.Addr().String() + "/nothing?sslmode=disable&connect_timeout=1")
+	away.DatabaseURL = settings.NewSecret("postgres://nobody@" + taken.Addr().String() + "/nothing?sslmode=disable&connect_timeout=1")
 	for name, settings := range map[string]config.Config{"the port is taken": good, "there is no database": away} {
 		if app, err := Open(t.Context(), settings, slog.New(slog.DiscardHandler)); err == nil || app != nil {
 			t.Errorf("%s: %v, %v", name, app, err)

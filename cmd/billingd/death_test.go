@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/eventstore/pglocal"
 	"github.com/billonce/billonce/eventstore/pgtest"
@@ -270,7 +271,7 @@ func TestC111_NetworkCut(t *testing.T) {
 	links := []*pgtest.Proxy{pgtest.NewProxy(t, h.dsn), pgtest.NewProxy(t, h.dsn)}
 	var replicas []*replica
 	for _, link := range links {
-		replicas = append(replicas, h.start(func(s *config.Config) { s.DatabaseURL = config.NewSecret(link.DSN()) }))
+		replicas = append(replicas, h.start(func(s *config.Config) { s.DatabaseURL = settings.NewSecret(link.DSN()) }))
 	}
 	const customers = 50
 	for i := range customers {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/eventstore/pglocal"
 )
@@ -27,7 +28,7 @@ func TestIdleBurnsNothing(t *testing.T) {
 	h := &house{t: t, stripe: stripe}
 	var app *App
 	r := h.startApp(func(s *config.Config) {
-		s.DatabaseURL, s.DataDir, s.ClockURL = config.Secret{}, dir, ""
+		s.DatabaseURL, s.DataDir, s.ClockURL = settings.Secret{}, dir, ""
 		s.Poll = 50 * time.Millisecond
 	}, func(a *App) { app = a })
 	r.register("acme")

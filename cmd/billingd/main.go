@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
@@ -26,9 +27,9 @@ const (
 const gcPercent = 300
 
 func main() {
-	settings, err := config.Load(os.Args[1:], os.Stdout)
+	cfg, err := config.Load(os.Args[1:], os.Stdout)
 	switch {
-	case errors.Is(err, config.ErrHelp):
+	case errors.Is(err, settings.ErrHelp):
 		return
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "billingd: the configuration cannot be accepted:\n%v\n", err)
@@ -39,19 +40,19 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: settings.LogLevel}))
-	if !settings.Crash.IsZero() {
-		crashpoint.Arm(settings.Crash)
-		log.Warn("this process is armed for the selftest", "plan", settings.Crash.String())
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	if !cfg.Crash.IsZero() {
+		crashpoint.Arm(cfg.Crash)
+		log.Warn("this process is armed for the selftest", "plan", cfg.Crash.String())
 	}
-	if err := run(ctx, settings, log); err != nil {
+	if err := run(ctx, cfg, log); err != nil {
 		log.Error("billingd stopped", "error", err)
 		os.Exit(exitFailed)
 	}
 }
 
-func run(ctx context.Context, settings config.Config, log *slog.Logger) error {
-	app, err := Open(ctx, settings, log)
+func run(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	app, err := Open(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/domain"
 )
@@ -27,7 +28,7 @@ import (
 const webhookSecret = "whsec_house"
 
 func withSecret(secret string) func(*config.Config) {
-	return func(c *config.Config) { c.WebhookSecret = config.NewSecret(secret) }
+	return func(c *config.Config) { c.WebhookSecret = settings.NewSecret(secret) }
 }
 
 // signed is a Stripe-Signature header, made by hand.

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/eventstore/pgtest"
 )
@@ -223,8 +224,8 @@ func (p *spendproxy) behind(c *config.Config) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	c.StripeBase, c.StripeKey, c.RefundKey = p.url, config.NewSecret(p.base), config.NewSecret(p.back)
-	c.ProxyAdmin, c.ProxyToken = admin, config.NewSecret(proxyToken)
+	c.StripeBase, c.StripeKey, c.RefundKey = p.url, settings.NewSecret(p.base), settings.NewSecret(p.back)
+	c.ProxyAdmin, c.ProxyToken = admin, settings.NewSecret(proxyToken)
 }
 
 // nothingWentRound holds the stand-in's journal against the proxy's audit: each

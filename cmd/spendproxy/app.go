@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/billonce/billonce/cmd/internal/portfile"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/clock"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/config"
@@ -119,7 +120,7 @@ func (a *App) listen() (err error) {
 		return nil
 	}
 	content, _ := json.Marshal(map[string]any{"api": "http://" + a.Address(), "admin": "http://" + a.AdminAddress(), "pid": os.Getpid()})
-	return writeAtomically(a.settings.PortFile, append(content, '\n'))
+	return portfile.Write(a.settings.PortFile, append(content, '\n'))
 }
 
 // Address is where callers with vault keys are served, host:port.
@@ -212,16 +213,4 @@ func (a *App) Close() {
 	if a.pool != nil {
 		a.pool.Close()
 	}
-}
-
-// writeAtomically makes a file that others see whole or not at all.
-func writeAtomically(path string, content []byte) error {
-	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(temporary, content, 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return nil
 }

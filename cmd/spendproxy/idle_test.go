@@ -58,7 +58,7 @@ func TestC131_IdleConnections(t *testing.T) {
 		}
 	}
 	limit := int64(256 << 20)
-	if slices.Contains(settings(t), debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if slices.Contains(buildSettings(t), debug.BuildSetting{Key: "-race", Value: "true"}) {
 		limit *= 5 // the race detector's own memory of it
 	}
 	if grown := most - before; grown > limit {
@@ -71,8 +71,8 @@ func TestC131_IdleConnections(t *testing.T) {
 	})
 }
 
-// settings are those that this program was built with.
-func settings(t *testing.T) []debug.BuildSetting {
+// buildSettings are those that this program was built with.
+func buildSettings(t *testing.T) []debug.BuildSetting {
 	t.Helper()
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

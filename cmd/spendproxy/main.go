@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/config"
 )
 
@@ -25,9 +26,9 @@ const (
 const gcPercent = 300
 
 func main() {
-	settings, err := config.Load(os.Args[1:], os.Stdout)
+	cfg, err := config.Load(os.Args[1:], os.Stdout)
 	switch {
-	case errors.Is(err, config.ErrHelp):
+	case errors.Is(err, settings.ErrHelp):
 		return
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "spendproxy: the configuration cannot be accepted:\n%v\n", err)
@@ -38,15 +39,15 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: settings.LogLevel}))
-	if err := run(ctx, settings, log); err != nil {
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	if err := run(ctx, cfg, log); err != nil {
 		log.Error("spendproxy stopped", "error", err)
 		os.Exit(exitFailed)
 	}
 }
 
-func run(ctx context.Context, settings config.Config, log *slog.Logger) error {
-	app, err := Open(ctx, settings, log)
+func run(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	app, err := Open(ctx, cfg, log)
 	if err != nil {
 		return err
 	}

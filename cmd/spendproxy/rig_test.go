@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/config"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/ledger"
@@ -90,14 +91,14 @@ func (r *rig) open(upstream string, change func(*config.Config)) *App {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	settings := config.Config{
-		Listen: "127.0.0.1:0", Upstream: base, Key: config.NewSecret(stripeKey), Timeout: 80 * time.Second, Database: config.NewSecret(r.dsn), DBPool: 8,
+	given := config.Config{
+		Listen: "127.0.0.1:0", Upstream: base, Key: settings.NewSecret(stripeKey), Timeout: 80 * time.Second, Database: settings.NewSecret(r.dsn), DBPool: 8,
 		Tokens: admin.Tokens{Admin: adminToken, Service: serviceToken}, Grace: 20 * time.Second,
 	}
 	if change != nil {
-		change(&settings)
+		change(&given)
 	}
-	app, err := Open(r.t.Context(), settings, slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	app, err := Open(r.t.Context(), given, slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/config"
 	"github.com/billonce/billonce/eventstore/pgtest"
 )
@@ -24,7 +25,7 @@ func TestTheStoreIsAway(t *testing.T) {
 	})
 	r := &rig{t: t, dsn: pgtest.Empty(t), log: new(record)}
 	store := pgtest.NewProxy(t, r.dsn)
-	r.app = r.open(stripe.URL, func(c *config.Config) { c.Database = config.NewSecret(store.DSN()) })
+	r.app = r.open(stripe.URL, func(c *config.Config) { c.Database = settings.NewSecret(store.DSN()) })
 	r.url = "http://" + r.app.Address()
 	key := r.free(10_000)
 	form := url.Values{"amount": {"1000"}, "currency": {"usd"}, "source": {"pm_1"}}
@@ -80,7 +81,7 @@ func TestALostCommitOfAReservation(t *testing.T) {
 	stripe := newUpstream(t, says(200, aCharge))
 	r := &rig{t: t, dsn: pgtest.Empty(t), log: new(record)}
 	store := pgtest.NewProxy(t, r.dsn)
-	r.app = r.open(stripe.URL, func(c *config.Config) { c.Database = config.NewSecret(store.DSN()) })
+	r.app = r.open(stripe.URL, func(c *config.Config) { c.Database = settings.NewSecret(store.DSN()) })
 	r.url = "http://" + r.app.Address()
 	key := r.free(1000)
 	form := url.Values{"amount": {"1000"}, "currency": {"usd"}, "source": {"pm_1"}}

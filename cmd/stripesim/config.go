@@ -116,15 +116,3 @@ func positive(bad func(string, string, ...any), name, text string) time.Duration
 	}
 	return d
 }
-
-// writeAtomically makes a file that others see whole or not at all.
-func writeAtomically(path string, content []byte) error {
-	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(temporary, content, 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return nil
-}

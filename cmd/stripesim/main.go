@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/billonce/billonce/cmd/internal/portfile"
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 )
 
@@ -78,7 +79,7 @@ func serve(ctx context.Context, c config, log *slog.Logger) (err error) {
 		"control_open", c.controlIsOpen, "data", c.options.Data, "webhooks", c.options.WebhookURL, "now", server.Now())
 	if c.portFile != "" {
 		content, _ := json.Marshal(map[string]any{"api": server.APIURL, "control": server.ControlURL, "pid": os.Getpid()})
-		if err := writeAtomically(c.portFile, append(content, '\n')); err != nil {
+		if err := portfile.Write(c.portFile, append(content, '\n')); err != nil {
 			server.Close()
 			return fmt.Errorf("write port file: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/cmd/internal/portfile"
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
@@ -179,24 +180,12 @@ func Listen(address, portFile string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	if portFile != "" {
-		if err := writeAtomically(portFile, l.Addr().String()+"\n"); err != nil {
+		if err := portfile.Write(portFile, []byte(l.Addr().String()+"\n")); err != nil {
 			l.Close()
 			return nil, fmt.Errorf("write the port file: %w", err)
 		}
 	}
 	return l, nil
-}
-
-// writeAtomically makes a file that others see whole or not at all.
-func writeAtomically(path, content string) error {
-	temporary := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(temporary, []byte(content), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return nil
 }
 
 // Run serves l until ctx ends. Then nothing new is begun: waits are answered

@@ -18,46 +18,43 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
 
-// check gathers faults. They name the setting and never quote its value.
-type check struct{ faults []error }
-
-func (c *check) bad(name, format string, args ...any) {
-	c.faults = append(c.faults, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
-}
+// check gathers what is wrong with the settings.
+type check struct{ settings.Check }
 
 // configure checks every setting.
 func (c *check) configure(f flags) Config {
 	config := Config{
 		DatabaseURL:    c.database(),
-		DataDir:        c.optional("BILLING_DATA_DIR", f.DataDir),
-		DBPool:         c.integer("BILLING_DB_POOL", f.DBPool, 4, 1000),
-		PortFile:       c.optional("BILLING_PORT_FILE", f.PortFile),
+		DataDir:        c.Optional("BILLING_DATA_DIR", f.DataDir),
+		DBPool:         c.Integer("BILLING_DB_POOL", f.DBPool, 4, 1000),
+		PortFile:       c.Optional("BILLING_PORT_FILE", f.PortFile),
 		Tokens:         c.tokens(),
-		Grace:          c.duration("BILLING_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 10*time.Minute),
+		Grace:          c.Duration("BILLING_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 10*time.Minute),
 		Environment:    c.environment(f.Environment),
-		StripeBase:     c.text("STRIPE_API_BASE", f.StripeAPIBase),
+		StripeBase:     c.Text("STRIPE_API_BASE", f.StripeAPIBase),
 		StripeAPI:      c.stripeAPI("STRIPE_API", f.StripeAPI),
 		StripeKey:      c.stripeKey("STRIPE_API_KEY", true),
 		RefundKey:      c.stripeKey("STRIPE_REFUND_KEY", false),
-		ProxyToken:     c.secret("BILLING_PROXY_TOKEN"),
+		ProxyToken:     c.Secret("BILLING_PROXY_TOKEN"),
 		WebhookSecret:  c.webhookSecret(),
-		StripeTimeout:  c.duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
+		StripeTimeout:  c.Duration("BILLING_STRIPE_TIMEOUT", f.StripeTimeout, 10*time.Millisecond, 10*time.Minute),
 		StripeRate:     c.rate("BILLING_STRIPE_RATE", f.StripeRate),
-		Lease:          c.duration("BILLING_LEASE", f.Lease, 20*time.Millisecond, time.Hour),
-		Concurrency:    c.integer("BILLING_CONCURRENCY", f.Concurrency, 1, 1000),
+		Lease:          c.Duration("BILLING_LEASE", f.Lease, 20*time.Millisecond, time.Hour),
+		Concurrency:    c.Integer("BILLING_CONCURRENCY", f.Concurrency, 1, 1000),
 		LookSince:      c.since("BILLING_LOOK_SINCE", f.LookSince),
 		ReconcileEvery: c.reconcileEvery(f.Reconcile),
-		Poll:           c.duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
-		LogLevel:       c.level("BILLING_LOG_LEVEL", f.LogLevel),
+		Poll:           c.Duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
+		LogLevel:       c.Level("BILLING_LOG_LEVEL", f.LogLevel),
 	}
 	config.Listen = c.listen("BILLING_LISTEN", f.Listen, config.Tokens.Open())
 	config.ClockURL = c.clock("BILLING_CLOCK_URL", f.ClockURL, config.StripeKey)
 	config.Crash = c.crash(config)
 	if config.StripeTimeout > 0 && config.Lease > 0 && config.Lease <= config.StripeTimeout {
-		c.bad("BILLING_LEASE", "must exceed BILLING_STRIPE_TIMEOUT")
+		c.Bad("BILLING_LEASE", "must exceed BILLING_STRIPE_TIMEOUT")
 	}
 	if config.DatabaseURL.IsZero() && config.DataDir == "" {
 		config.DataDir = c.defaultDataDir()
@@ -67,80 +64,21 @@ func (c *check) configure(f flags) Config {
 	return config
 }
 
-// text is a setting that must not be blank.
-func (c *check) text(name, value string) string {
-	if strings.TrimSpace(value) == "" {
-		c.bad(name, "is set but blank")
-		return ""
-	}
-	return value
-}
-
-// optional is a setting that may be left out, but not be set blank.
-func (c *check) optional(name, value string) string {
-	if _, set := os.LookupEnv(name); !set && value == "" {
-		return ""
-	}
-	return c.text(name, value)
-}
-
-// secret is a setting that comes by environment alone and may be left out.
-func (c *check) secret(name string) Secret {
-	value, set := os.LookupEnv(name)
-	if !set {
-		return Secret{}
-	}
-	return NewSecret(c.text(name, value))
-}
-
-func (c *check) duration(name, value string, least, most time.Duration) time.Duration {
-	if c.text(name, value) == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d < least || d > most {
-		c.bad(name, "must be a duration from %s to %s, such as 30s", least, most)
-		return 0
-	}
-	return d
-}
-
-func (c *check) integer(name, value string, least, most int) int {
-	if c.text(name, value) == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < least || n > most {
-		c.bad(name, "must be a whole number from %d to %d", least, most)
-		return 0
-	}
-	return n
-}
-
 func (c *check) rate(name, value string) float64 {
-	if c.text(name, value) == "" {
+	if c.Text(name, value) == "" {
 		return 0
 	}
 	r, err := strconv.ParseFloat(value, 64)
 	if err != nil || r < 0 || math.IsNaN(r) || math.IsInf(r, 0) {
-		c.bad(name, "must be a number of calls a second, or 0 for no limit")
+		c.Bad(name, "must be a number of calls a second, or 0 for no limit")
 		return 0
 	}
 	return r
 }
 
-func (c *check) level(name, value string) slog.Level {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	level, ok := levels[value]
-	if !ok {
-		c.bad(name, "must be debug, info, warn or error")
-	}
-	return level
-}
-
 // since accepts a day (its beginning in UTC) or an RFC 3339 time.
 func (c *check) since(name, value string) time.Time {
-	if c.optional(name, value) == "" {
+	if c.Optional(name, value) == "" {
 		return time.Time{}
 	}
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
@@ -148,7 +86,7 @@ func (c *check) since(name, value string) time.Time {
 			return t.UTC()
 		}
 	}
-	c.bad(name, "must be a day such as 2026-01-01 or a time such as 2026-01-01T00:00:00Z")
+	c.Bad(name, "must be a day such as 2026-01-01 or a time such as 2026-01-01T00:00:00Z")
 	return time.Time{}
 }
 
@@ -156,23 +94,23 @@ var environmentShape = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 func (c *check) environment(value string) string {
 	const name = "BILLING_ENVIRONMENT"
-	if c.text(name, value) != "" && !environmentShape.MatchString(value) {
-		c.bad(name, "must be 1 to 32 of a-z 0-9 - and begin with a letter")
+	if c.Text(name, value) != "" && !environmentShape.MatchString(value) {
+		c.Bad(name, "must be 1 to 32 of a-z 0-9 - and begin with a letter")
 	}
 	return value
 }
 
-func (c *check) database() Secret {
+func (c *check) database() settings.Secret {
 	const name = "DATABASE_URL"
-	s := c.secret(name)
+	s := c.Secret(name)
 	if s.IsZero() {
 		if _, set := os.LookupEnv(name); set {
-			c.faults[len(c.faults)-1] = fmt.Errorf("%s: is set but blank; unset it to run on an embedded PostgreSQL", name)
+			c.Faults[len(c.Faults)-1] = fmt.Errorf("%s: is set but blank; unset it to run on an embedded PostgreSQL", name)
 		}
 		return s
 	}
 	if _, err := pgxpool.ParseConfig(s.Reveal()); err != nil { // its own words may quote the password
-		c.bad(name, "must be a PostgreSQL URL such as postgres://user:password@host:5432/billing")
+		c.Bad(name, "must be a PostgreSQL URL such as postgres://user:password@host:5432/billing")
 	}
 	return s
 }
@@ -184,13 +122,13 @@ func (c *check) tokens() access.Tokens {
 	case !set:
 		return access.Tokens{}
 	case strings.TrimSpace(list) == "":
-		c.bad(name, "is set but blank; unset it to serve loopback without tokens")
+		c.Bad(name, "is set but blank; unset it to serve loopback without tokens")
 		return access.Tokens{}
 	}
 	tokens, err := access.Parse(list)
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			c.bad(name, "%s", strings.TrimSpace(line))
+			c.Bad(name, "%s", strings.TrimSpace(line))
 		}
 	}
 	return tokens
@@ -199,16 +137,16 @@ func (c *check) tokens() access.Tokens {
 // listen checks an address. Without tokens it must be loopback: the API would
 // be open to the network.
 func (c *check) listen(name, value string, open bool) string {
-	if c.text(name, value) == "" {
+	if c.Text(name, value) == "" {
 		return ""
 	}
 	host, port, err := net.SplitHostPort(value)
 	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
-		c.bad(name, "must be host:port, such as 127.0.0.1:8080")
+		c.Bad(name, "must be host:port, such as 127.0.0.1:8080")
 		return ""
 	}
 	if _, tokensSet := os.LookupEnv("BILLING_TOKENS"); open && !tokensSet && !isLoopback(host) {
-		c.bad(name, "must be a loopback address as long as BILLING_TOKENS is not set")
+		c.Bad(name, "must be a loopback address as long as BILLING_TOKENS is not set")
 	}
 	return value
 }
@@ -224,20 +162,20 @@ var (
 	testKey  = regexp.MustCompile(`^[sr]k_test_`)
 )
 
-func (c *check) stripeKey(name string, needed bool) Secret {
+func (c *check) stripeKey(name string, needed bool) settings.Secret {
 	key, set := os.LookupEnv(name)
 	switch {
 	case !set && !needed:
 	case !set:
-		c.bad(name, "is needed: the vault key, or a secret or restricted key of Stripe")
+		c.Bad(name, "is needed: the vault key, or a secret or restricted key of Stripe")
 	case strings.TrimSpace(key) == "":
-		c.bad(name, "is set but blank")
+		c.Bad(name, "is set but blank")
 	case !keyShape.MatchString(key):
-		c.bad(name, "must begin with vk_, sk_ or rk_, and hold letters, digits and _ alone")
+		c.Bad(name, "must begin with vk_, sk_ or rk_, and hold letters, digits and _ alone")
 	default:
-		return NewSecret(key)
+		return settings.NewSecret(key)
 	}
-	return Secret{}
+	return settings.Secret{}
 }
 
 // proxy checks what belongs to a spend proxy: both settings or neither, and no
@@ -245,31 +183,31 @@ func (c *check) stripeKey(name string, needed bool) Secret {
 func (c *check) proxy(address string, config Config) *url.URL {
 	const name, token = "BILLING_PROXY_ADMIN_URL", "BILLING_PROXY_TOKEN"
 	_, tokenSet := os.LookupEnv(token)
-	switch address = c.optional(name, address); {
+	switch address = c.Optional(name, address); {
 	case address == "" && !config.ProxyToken.IsZero():
 		if _, set := os.LookupEnv(name); !set {
-			c.bad(name, "is needed where BILLING_PROXY_TOKEN is set")
+			c.Bad(name, "is needed where BILLING_PROXY_TOKEN is set")
 		}
 		return nil
 	case address == "":
 		return nil
 	case !tokenSet:
-		c.bad(token, "is needed where BILLING_PROXY_ADMIN_URL is set")
+		c.Bad(token, "is needed where BILLING_PROXY_ADMIN_URL is set")
 	}
 	base, err := stripegateway.ParseBase(address)
 	if err != nil {
 		for fault := range strings.Lines(err.Error()) {
 			_, what, _ := strings.Cut(strings.TrimSpace(fault), ": ")
-			c.bad(name, "%s", what)
+			c.Bad(name, "%s", what)
 		}
 		return nil
 	}
 	if t := config.ProxyToken.Reveal(); t != "" && (len(t) < 16 || strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r > '~' })) {
-		c.bad(token, "must be the proxy's service token: 16 printable characters or more")
+		c.Bad(token, "must be the proxy's service token: 16 printable characters or more")
 	}
-	for setting, key := range map[string]Secret{"STRIPE_API_KEY": config.StripeKey, "STRIPE_REFUND_KEY": config.RefundKey} {
+	for setting, key := range map[string]settings.Secret{"STRIPE_API_KEY": config.StripeKey, "STRIPE_REFUND_KEY": config.RefundKey} {
 		if !key.IsZero() && !strings.HasPrefix(key.Reveal(), "vk_") {
-			c.bad(setting, "must be a vault key where a spend proxy is set: with a key of Stripe's there is a way round it")
+			c.Bad(setting, "must be a vault key where a spend proxy is set: with a key of Stripe's there is a way round it")
 		}
 	}
 	return base
@@ -277,20 +215,20 @@ func (c *check) proxy(address string, config Config) *url.URL {
 
 // webhookSecret accepts one secret, or two while one is rolled. Blank is none:
 // then the endpoint is off, and nothing is ever verified against it.
-func (c *check) webhookSecret() Secret {
+func (c *check) webhookSecret() settings.Secret {
 	const name = "STRIPE_WEBHOOK_SECRET"
 	list := os.Getenv(name)
 	if strings.TrimSpace(list) == "" {
-		return Secret{}
+		return settings.Secret{}
 	}
 	parts := strings.Split(list, ",")
 	for i, part := range parts {
 		if parts[i] = strings.TrimSpace(part); parts[i] == "" || len(parts) > 2 {
-			c.bad(name, "must be one secret, or two separated by a comma while it is rolled")
-			return Secret{}
+			c.Bad(name, "must be one secret, or two separated by a comma while it is rolled")
+			return settings.Secret{}
 		}
 	}
-	return NewSecret(strings.Join(parts, ","))
+	return settings.NewSecret(strings.Join(parts, ","))
 }
 
 // reconcileEvery accepts 0, and nothing so short that one runs after the other.
@@ -299,7 +237,7 @@ func (c *check) reconcileEvery(value string) time.Duration {
 	if value == "0" {
 		return 0
 	}
-	return c.duration(name, value, time.Minute, 31*24*time.Hour)
+	return c.Duration(name, value, time.Minute, 31*24*time.Hour)
 }
 
 func (c *check) stripeAPI(name, value string) stripegateway.API {
@@ -307,20 +245,20 @@ func (c *check) stripeAPI(name, value string) stripegateway.API {
 	case stripegateway.PaymentIntents, stripegateway.Charges:
 		return api
 	}
-	c.bad(name, "must be payment_intents or charges")
+	c.Bad(name, "must be payment_intents or charges")
 	return ""
 }
 
-func (c *check) clock(name, value string, key Secret) string {
-	if c.optional(name, value) == "" {
+func (c *check) clock(name, value string, key settings.Secret) string {
+	if c.Optional(name, value) == "" {
 		return ""
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		c.bad(name, "must be an http or https URL without a user")
+		c.Bad(name, "must be an http or https URL without a user")
 	}
 	if liveKey.MatchString(key.Reveal()) {
-		c.bad(name, "must not be set with a live Stripe key: bills would fall due by a clock that anybody can move")
+		c.Bad(name, "must not be set with a live Stripe key: bills would fall due by a clock that anybody can move")
 	}
 	return value
 }
@@ -339,14 +277,14 @@ func (c *check) gateway(config Config) {
 	}
 	var faults interface{ Unwrap() []error }
 	if !errors.As(err, &faults) {
-		c.bad("STRIPE_API_BASE", "cannot be used")
+		c.Bad("STRIPE_API_BASE", "cannot be used")
 		return
 	}
 	for _, fault := range faults.Unwrap() {
 		field, what, _ := strings.Cut(fault.Error(), ": ")
 		name, known := map[string]string{"BaseURL": "STRIPE_API_BASE", "Key": "STRIPE_API_KEY", "RefundKey": "STRIPE_REFUND_KEY", "Timeout": "BILLING_STRIPE_TIMEOUT"}[field]
 		if known {
-			c.bad(name, "%s", what)
+			c.Bad(name, "%s", what)
 		}
 	}
 }
@@ -358,7 +296,7 @@ func (c *check) defaultDataDir() string {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		c.bad("BILLING_DATA_DIR", "is needed: neither DATABASE_URL nor a home directory is set")
+		c.Bad("BILLING_DATA_DIR", "is needed: neither DATABASE_URL nor a home directory is set")
 		return ""
 	}
 	return filepath.Join(home, ".local", "share", "billonce")

@@ -1,15 +1,13 @@
 package config
 
 import (
-	"errors"
 	"io"
 	"log/slog"
 	"net/url"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/sagas/crashpoint"
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
@@ -17,9 +15,9 @@ import (
 // Config is a checked configuration. It may be printed and logged: its secrets
 // hide themselves.
 type Config struct {
-	DatabaseURL Secret // zero: an embedded PostgreSQL under DataDir
-	DataDir     string // where an embedded PostgreSQL keeps its data
-	DBPool      int    // connections at most
+	DatabaseURL settings.Secret // zero: an embedded PostgreSQL under DataDir
+	DataDir     string          // where an embedded PostgreSQL keeps its data
+	DBPool      int             // connections at most
 
 	Listen   string // host:port; loopback where Tokens are open
 	PortFile string // where to write the chosen address; empty: nowhere
@@ -29,11 +27,11 @@ type Config struct {
 	Environment   string            // written into the database by its first start
 	StripeBase    string            // where Stripe's API is spoken: the proxy, usually
 	StripeAPI     stripegateway.API // of bills that are not committed to a road yet
-	StripeKey     Secret            // the vault key of everything but a run's money
-	RefundKey     Secret            // the vault key of refunds; zero: StripeKey
+	StripeKey     settings.Secret   // the vault key of everything but a run's money
+	RefundKey     settings.Secret   // the vault key of refunds; zero: StripeKey
 	ProxyAdmin    *url.URL          // where the spend proxy's admin API is; nil: there is no proxy that knows of runs
-	ProxyToken    Secret            // the proxy's service token; zero exactly where ProxyAdmin is nil
-	WebhookSecret Secret            // one, or two separated by a comma while it is rolled; zero: webhooks are off
+	ProxyToken    settings.Secret   // the proxy's service token; zero exactly where ProxyAdmin is nil
+	WebhookSecret settings.Secret   // one, or two separated by a comma while it is rolled; zero: webhooks are off
 	StripeTimeout time.Duration     // of one call
 	StripeRate    float64           // calls a second; 0: no limit
 	Lease         time.Duration     // of a claimed bill; exceeds StripeTimeout
@@ -49,46 +47,18 @@ type Config struct {
 	Crash crashpoint.Plan // where the selftest makes this process die; zero: nowhere
 }
 
-// ErrHelp is what Load returns when help was asked for and has been given.
-var ErrHelp = errors.New("help was asked for")
-
-// Error lists everything that is wrong with the settings, a line each, which
-// begins with the setting's name. It holds no value of any setting.
-type Error struct{ Faults []error }
-
-func (e *Error) Error() string { return errors.Join(e.Faults...).Error() }
-
-// Unwrap are the faults.
-func (e *Error) Unwrap() []error { return e.Faults }
-
 // Load reads the environment and args (without the program's name) and checks
-// everything. What is wrong comes as an *Error, all at once. Help goes to
-// stdout.
+// everything. What is wrong comes as a *settings.Error, all at once; help goes to
+// stdout, with settings.ErrHelp.
 func Load(args []string, stdout io.Writer) (Config, error) {
 	var f flags
-	help := false
-	parser, err := kong.New(&f,
-		kong.Name("billingd"),
-		kong.Description("Bills every customer exactly once per billing period through Stripe."),
-		kong.Writers(stdout, io.Discard),
-		kong.Exit(func(int) { help = true }))
-	if err != nil {
+	var c check
+	if err := c.Parse(&f, "billingd", "Bills every customer exactly once per billing period through Stripe.", args, stdout); err != nil {
 		return Config{}, err
 	}
-	var c check
-	_, err = parser.Parse(args)
-	if help {
-		return Config{}, ErrHelp
-	}
-	if err != nil {
-		c.bad("command line", "has an argument that is not known or lacks its value; see --help")
-		if _, err := parser.Parse(nil); err != nil {
-			return Config{}, &Error{c.faults}
-		}
-	}
 	config := c.configure(f)
-	if len(c.faults) > 0 {
-		return Config{}, &Error{c.faults}
+	if err := c.Err(); err != nil {
+		return Config{}, err
 	}
 	return config, nil
 }

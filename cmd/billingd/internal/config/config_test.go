@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/internal/settings"
 )
 
 // clear unsets every setting and gives the two that are needed.
@@ -36,7 +37,7 @@ func load(args ...string) (config.Config, error) { return config.Load(args, io.D
 // faults are the settings that Load complains of.
 func faults(t *testing.T, err error) (names []string) {
 	t.Helper()
-	e, ok := errors.AsType[*config.Error](err)
+	e, ok := errors.AsType[*settings.Error](err)
 	if !ok {
 		t.Fatalf("got %v, want an *Error", err)
 	}
@@ -201,7 +202,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("a value shows: %v", err)
 	}
 	_, err = load("--concurrency=none", "--log-level=x", "--grace=1s")
-	if _, ok := errors.AsType[*config.Error](err); !ok {
+	if _, ok := errors.AsType[*settings.Error](err); !ok {
 		t.Errorf("got %v", err)
 	}
 	_, err = load("--concurrency=none", "--log-level=x")
@@ -235,7 +236,7 @@ func TestHelp(t *testing.T) {
 	clear(t)
 	var out strings.Builder
 	_, err := config.Load([]string{"--help"}, &out)
-	if !errors.Is(err, config.ErrHelp) || !strings.Contains(out.String(), "--listen") || !strings.Contains(out.String(), "BILLING_LISTEN") {
+	if !errors.Is(err, settings.ErrHelp) || !strings.Contains(out.String(), "--listen") || !strings.Contains(out.String(), "BILLING_LISTEN") {
 		t.Errorf("got %v\n%s", err, out.String())
 	}
 }

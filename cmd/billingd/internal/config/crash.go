@@ -13,22 +13,22 @@ func (c *check) crash(config Config) crashpoint.Plan {
 	var plan crashpoint.Plan
 	for _, name := range []string{crashpoint.CrashVariable, crashpoint.BreakVariable} {
 		value, set := os.LookupEnv(name)
-		if !set || c.text(name, value) == "" {
+		if !set || c.Text(name, value) == "" {
 			continue
 		}
 		if !testKey.MatchString(config.StripeKey.Reveal()) {
-			c.bad(name, "must not be set without a test key of Stripe: it makes this process die, or break a rule, on purpose")
+			c.Bad(name, "must not be set without a test key of Stripe: it makes this process die, or break a rule, on purpose")
 			continue
 		}
 		if u, err := url.Parse(config.StripeBase); err != nil || !isLoopback(u.Hostname()) {
-			c.bad(name, "must not be set unless STRIPE_API_BASE is on this machine: it makes this process die, or break a rule, on purpose")
+			c.Bad(name, "must not be set unless STRIPE_API_BASE is on this machine: it makes this process die, or break a rule, on purpose")
 			continue
 		}
 		if _, err := parseCrash(name, value); err != nil {
-			c.bad(name, "must name crash points (name:nth:kill or name:nth:stop) or rules that exist, separated by commas")
+			c.Bad(name, "must name crash points (name:nth:kill or name:nth:stop) or rules that exist, separated by commas")
 		}
 	}
-	if len(c.faults) > 0 {
+	if len(c.Faults) > 0 {
 		return plan
 	}
 	plan, _ = crashpoint.Parse(os.Getenv(crashpoint.CrashVariable), os.Getenv(crashpoint.BreakVariable)) // checked above, each

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -14,29 +13,26 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
 )
 
-// check gathers faults. They name the setting and never quote its value.
-type check struct{ faults []error }
-
-func (c *check) bad(name, format string, args ...any) {
-	c.faults = append(c.faults, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
-}
+// check gathers what is wrong with the settings.
+type check struct{ settings.Check }
 
 // configure checks every setting.
 func (c *check) configure(f flags) Config {
 	config := Config{
 		Listen:   c.listen("SPENDPROXY_LISTEN", f.Listen),
-		PortFile: c.optional("SPENDPROXY_PORT_FILE", f.PortFile),
+		PortFile: c.Optional("SPENDPROXY_PORT_FILE", f.PortFile),
 		Key:      c.stripeKey(),
-		Timeout:  c.duration("SPENDPROXY_TIMEOUT", f.Timeout, 10*time.Millisecond, 10*time.Minute),
+		Timeout:  c.Duration("SPENDPROXY_TIMEOUT", f.Timeout, 10*time.Millisecond, 10*time.Minute),
 		Database: c.database(),
-		DBPool:   c.integer("SPENDPROXY_DB_POOL", f.DBPool, 4, 1000),
-		LogLevel: c.level("SPENDPROXY_LOG_LEVEL", f.LogLevel),
-		Grace:    c.duration("SPENDPROXY_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 30*time.Minute),
+		DBPool:   c.Integer("SPENDPROXY_DB_POOL", f.DBPool, 4, 1000),
+		LogLevel: c.Level("SPENDPROXY_LOG_LEVEL", f.LogLevel),
+		Grace:    c.Duration("SPENDPROXY_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 30*time.Minute),
 	}
-	if c.optional("SPENDPROXY_ADMIN_LISTEN", f.AdminListen) != "" {
+	if c.Optional("SPENDPROXY_ADMIN_LISTEN", f.AdminListen) != "" {
 		config.AdminListen = c.listen("SPENDPROXY_ADMIN_LISTEN", f.AdminListen)
 	}
 	config.Upstream = c.upstream(f.Upstream, config.Key)
@@ -44,95 +40,45 @@ func (c *check) configure(f flags) Config {
 	tokens, err := admin.LoadTokens(os.LookupEnv)
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
-			c.faults = append(c.faults, fmt.Errorf("%s", strings.TrimSpace(line)))
+			c.Faults = append(c.Faults, fmt.Errorf("%s", strings.TrimSpace(line)))
 		}
 	}
 	config.Tokens = tokens
 	return config
 }
 
-// text is a setting that must not be blank.
-func (c *check) text(name, value string) string {
-	if strings.TrimSpace(value) == "" {
-		c.bad(name, "is set but blank")
-		return ""
-	}
-	return value
-}
-
-// optional is a setting that may be left out, but not be set blank.
-func (c *check) optional(name, value string) string {
-	if _, set := os.LookupEnv(name); !set && value == "" {
-		return ""
-	}
-	return c.text(name, value)
-}
-
 // secret is a setting that comes by environment alone and is needed.
 func (c *check) secret(name, what string) string {
 	value, set := os.LookupEnv(name)
 	if !set {
-		c.bad(name, "is needed: %s", what)
+		c.Bad(name, "is needed: %s", what)
 		return ""
 	}
-	return c.text(name, value)
-}
-
-func (c *check) duration(name, value string, least, most time.Duration) time.Duration {
-	if c.text(name, value) == "" {
-		return 0
-	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d < least || d > most {
-		c.bad(name, "must be a duration from %s to %s, such as 30s", least, most)
-		return 0
-	}
-	return d
-}
-
-func (c *check) integer(name, value string, least, most int) int {
-	if c.text(name, value) == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < least || n > most {
-		c.bad(name, "must be a whole number from %d to %d", least, most)
-		return 0
-	}
-	return n
-}
-
-func (c *check) level(name, value string) slog.Level {
-	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
-	level, ok := levels[value]
-	if !ok {
-		c.bad(name, "must be debug, info, warn or error")
-	}
-	return level
+	return c.Text(name, value)
 }
 
 func (c *check) listen(name, value string) string {
-	if c.text(name, value) == "" {
+	if c.Text(name, value) == "" {
 		return ""
 	}
 	_, port, err := net.SplitHostPort(value)
 	if _, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil {
-		c.bad(name, "must be host:port, such as 127.0.0.1:8081")
+		c.Bad(name, "must be host:port, such as 127.0.0.1:8081")
 		return ""
 	}
 	return value
 }
 
-func (c *check) database() Secret {
+func (c *check) database() settings.Secret {
 	const name = "SPENDPROXY_DATABASE_URL"
 	dsn := c.secret(name, "the database of the proxy's books, in production one of its own")
 	if dsn == "" {
-		return Secret{}
+		return settings.Secret{}
 	}
 	if _, err := pgxpool.ParseConfig(dsn); err != nil { // its own words may quote the password
-		c.bad(name, "must be a PostgreSQL URL such as postgres://user:password@host:5432/spendproxy")
+		c.Bad(name, "must be a PostgreSQL URL such as postgres://user:password@host:5432/spendproxy")
 	}
-	return NewSecret(dsn)
+	return settings.NewSecret(dsn)
 }
 
 var (
@@ -140,55 +86,55 @@ var (
 	liveKey  = regexp.MustCompile(`^[sr]k_live_`)
 )
 
-func (c *check) stripeKey() Secret {
+func (c *check) stripeKey() settings.Secret {
 	const name = "SPENDPROXY_STRIPE_KEY"
 	key := c.secret(name, "a restricted key of Stripe")
 	if key != "" && !keyShape.MatchString(key) {
-		c.bad(name, "must begin with rk_ or sk_, and hold letters, digits and _ alone")
-		return Secret{}
+		c.Bad(name, "must begin with rk_ or sk_, and hold letters, digits and _ alone")
+		return settings.Secret{}
 	}
-	return NewSecret(key)
+	return settings.NewSecret(key)
 }
 
 // upstream accepts an address that the key may be sent to.
-func (c *check) upstream(value string, key Secret) *url.URL {
+func (c *check) upstream(value string, key settings.Secret) *url.URL {
 	const name = "SPENDPROXY_UPSTREAM"
-	if c.text(name, value) == "" {
+	if c.Text(name, value) == "" {
 		return nil
 	}
 	base, err := url.Parse(value)
 	if err != nil || base.Hostname() == "" || base.Scheme != "https" && base.Scheme != "http" {
-		c.bad(name, "must be an absolute http or https URL")
+		c.Bad(name, "must be an absolute http or https URL")
 		return nil
 	}
 	if base.User != nil || base.RawQuery != "" || base.ForceQuery || base.Fragment != "" {
-		c.bad(name, "must have no user, query or fragment")
+		c.Bad(name, "must have no user, query or fragment")
 	}
 	if base.EscapedPath() != base.Path || strings.Contains(base.Path, "//") {
-		c.bad(name, "its path must be plain")
+		c.Bad(name, "its path must be plain")
 	}
 	if base.Scheme == "http" {
 		switch {
 		case !isPrivate(base.Hostname()):
-			c.bad(name, "must be https unless the host is loopback or private")
+			c.Bad(name, "must be https unless the host is loopback or private")
 		case liveKey.MatchString(key.Reveal()) && !isLoopback(base.Hostname()):
-			c.bad(name, "must be https: a live Stripe key must not travel over http")
+			c.Bad(name, "must be https: a live Stripe key must not travel over http")
 		}
 	}
 	return &url.URL{Scheme: base.Scheme, Host: strings.ToLower(base.Host), Path: strings.TrimSuffix(strings.TrimSuffix(base.Path, "/"), "/v1")}
 }
 
-func (c *check) clock(value string, key Secret) string {
+func (c *check) clock(value string, key settings.Secret) string {
 	const name = "SPENDPROXY_CLOCK_URL"
-	if c.optional(name, value) == "" {
+	if c.Optional(name, value) == "" {
 		return ""
 	}
 	u, err := url.Parse(value)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		c.bad(name, "must be an http or https URL without a user")
+		c.Bad(name, "must be an http or https URL without a user")
 	}
 	if liveKey.MatchString(key.Reveal()) {
-		c.bad(name, "must not be set with a live Stripe key: caps and expiries would go by a clock that anybody can move")
+		c.Bad(name, "must not be set with a live Stripe key: caps and expiries would go by a clock that anybody can move")
 	}
 	return value
 }

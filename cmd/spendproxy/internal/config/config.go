@@ -1,14 +1,12 @@
 package config
 
 import (
-	"errors"
 	"io"
 	"log/slog"
 	"net/url"
 	"time"
 
-	"github.com/alecthomas/kong"
-
+	"github.com/billonce/billonce/cmd/internal/settings"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
 )
 
@@ -19,11 +17,11 @@ type Config struct {
 	AdminListen string // of the admin API; empty: on Listen
 	PortFile    string // where to write the chosen addresses; empty: nowhere
 
-	Upstream *url.URL // Stripe
-	Key      Secret   // the real one
+	Upstream *url.URL        // Stripe
+	Key      settings.Secret // the real one
 	Timeout  time.Duration
 
-	Database Secret
+	Database settings.Secret
 	DBPool   int // connections at most
 
 	Tokens   admin.Tokens
@@ -31,18 +29,6 @@ type Config struct {
 	LogLevel slog.Level
 	Grace    time.Duration // for calls under way when the proxy is stopped
 }
-
-// ErrHelp is what Load returns when help was asked for and has been given.
-var ErrHelp = errors.New("help was asked for")
-
-// Error lists everything that is wrong with the settings, a line each, which
-// begins with the setting's name. It holds no value of any setting.
-type Error struct{ Faults []error }
-
-func (e *Error) Error() string { return errors.Join(e.Faults...).Error() }
-
-// Unwrap are the faults.
-func (e *Error) Unwrap() []error { return e.Faults }
 
 // flags are the settings that may come by command line, as text, so that all
 // that is wrong with them is found in one go.
@@ -59,33 +45,17 @@ type flags struct {
 }
 
 // Load reads the environment and args (without the program's name) and checks
-// everything. What is wrong comes as an *Error, all at once. Help goes to
-// stdout.
+// everything. What is wrong comes as a *settings.Error, all at once; help goes to
+// stdout, with settings.ErrHelp.
 func Load(args []string, stdout io.Writer) (Config, error) {
 	var f flags
-	help := false
-	parser, err := kong.New(&f,
-		kong.Name("spendproxy"),
-		kong.Description("Stands between programs and Stripe with the real key, and lets each vault key spend what it may."),
-		kong.Writers(stdout, io.Discard),
-		kong.Exit(func(int) { help = true }))
-	if err != nil {
+	var c check
+	if err := c.Parse(&f, "spendproxy", "Stands between programs and Stripe with the real key, and lets each vault key spend what it may.", args, stdout); err != nil {
 		return Config{}, err
 	}
-	var c check
-	_, err = parser.Parse(args)
-	if help {
-		return Config{}, ErrHelp
-	}
-	if err != nil {
-		c.bad("command line", "has an argument that is not known or lacks its value; see --help")
-		if _, err := parser.Parse(nil); err != nil {
-			return Config{}, &Error{c.faults}
-		}
-	}
 	config := c.configure(f)
-	if len(c.faults) > 0 {
-		return Config{}, &Error{c.faults}
+	if err := c.Err(); err != nil {
+		return Config{}, err
 	}
 	return config, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/billonce/billonce/cmd/internal/settings"
 )
 
 // set sets the environment to what is needed, and to more.
@@ -112,7 +114,7 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("an unknown flag: %v", err)
 	}
 	var help bytes.Buffer
-	if _, err := Load([]string{"--help"}, &help); !errors.Is(err, ErrHelp) || !strings.Contains(help.String(), "SPENDPROXY_UPSTREAM") {
+	if _, err := Load([]string{"--help"}, &help); !errors.Is(err, settings.ErrHelp) || !strings.Contains(help.String(), "SPENDPROXY_UPSTREAM") {
 		t.Errorf("help: %v\n%s", err, help.String())
 	}
 }
@@ -121,7 +123,7 @@ func TestCommandLine(t *testing.T) {
 func named(t *testing.T, want ...string) {
 	t.Helper()
 	_, err := Load(nil, io.Discard)
-	var faults *Error
+	var faults *settings.Error
 	if !errors.As(err, &faults) {
 		t.Fatalf("no fault: %v", err)
 	}
