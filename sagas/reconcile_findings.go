@@ -62,7 +62,7 @@ type Dismissal struct {
 // Refusals of a dismissal.
 var (
 	ErrNoFinding        = &domain.Error{Kind: domain.NotFound, Code: "finding_not_found", Msg: "no reconciliation has found this and left it unrepaired"}
-	ErrNotDismissible   = &domain.Error{Kind: domain.Refused, Code: "finding_not_dismissible", Msg: "findings of this kind are repaired or decided, not dismissed"}
+	ErrNotDismissible   = &domain.Error{Kind: domain.Refused, Code: "finding_not_dismissible", Msg: "missing, orphan, mismatch and possible_duplicate are dismissed; other findings are repaired or decided"}
 	ErrFindingDismissed = &domain.Error{Kind: domain.Conflict, Code: "finding_dismissed", Msg: "the finding is dismissed for another reason"}
 )
 

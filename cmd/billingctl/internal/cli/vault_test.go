@@ -127,7 +127,7 @@ func TestVaultKeysUsage(t *testing.T) {
 	got := toProxy(t, http.StatusOK, aKey)
 	for _, test := range []struct{ line, want string }{
 		{"issue", "--label and one --rule"}, {"issue --label agent", "--label and one --rule"}, {"issue --label a --rule intents:read --cap usd", "--cap"}, {"issue --label a --rule intents:read --cap usd=6,00", "--cap"},
-		{"issue --label a --rule intents:read --ceiling usd=5", "needs --cap usd"}, {"issue --label a --rule intents:read --expires soon", "--expires must be"}, {"issue --label a --rule intents:read --mode off", "--mode"},
+		{"issue --label a --rule intents:read --ceiling usd=5", "needs --cap usd"}, {"issue --label a --rule intents:read --cap usd=1 --cap usd=2", "--cap has usd twice"}, {"issue --label a --rule intents:read --expires soon", "--expires must be"}, {"issue --label a --rule intents:read --mode off", "--mode"},
 		{"raise k usd --reason x", "--to"}, {"raise k usd --to 5 --by 5 --reason x", "together"}, {"raise k usd --to 5", "--reason"}, {"raise k usd --to 5 --until later --reason x", "--until must be"},
 		{"revoke k", "--reason"}, {"extend k --reason x", "--until"}, {"rotate k --grace soon", "--grace"}, {"audit --limit 0", "--limit must be"},
 		{"show vk_9f2c_s3cr3t", "this is a secret"}, {"revoke vk_9f2c_s3cr3t --reason x", "this is a secret"}, {"books --key vk_9f2c_s3cr3t", "this is a secret"}, {"audit --key vk_9f2c_s3cr3t", "this is a secret"},

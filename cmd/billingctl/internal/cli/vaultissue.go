@@ -5,23 +5,24 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
 type (
 	issueKey struct {
-		Label       string           `help:"What the key is for, such as the program that will hold it." placeholder:"TEXT"`
-		ForRun      string           `name:"run" help:"Name of a run: the same run has one key, however often it is issued." placeholder:"RUN"`
-		Environment string           `help:"Environment of the run." placeholder:"NAME"`
-		Rule        []string         `help:"An operation that the key may use, such as intents:create; as often as needed." placeholder:"RULE"`
-		Cap         map[string]int64 `help:"Cap of a currency in minor units, such as usd=60000; as often as needed. Without one no money can be moved." placeholder:"CURRENCY=MINOR" mapsep:","`
-		Ceiling     map[string]int64 `help:"What one charge in a currency may take at most, in minor units." placeholder:"CURRENCY=MINOR" mapsep:","`
-		CountCap    int64            `help:"How many charges there may be, over all currencies." placeholder:"N"`
-		Window      string           `help:"What caps count over: total (the key's life) or day (a day of UTC)." enum:"total,day" default:"total" placeholder:"WINDOW"`
-		Mode        string           `help:"open counts, report also writes down what enforce would refuse, enforce refuses." enum:"open,report,enforce" default:"enforce" placeholder:"MODE"`
-		Manifest    bool             `help:"Bind the key to a manifest of bills, which billingd registers."`
-		Expires     string           `help:"When the key ends." placeholder:"TIME"`
+		Label       string   `help:"What the key is for, such as the program that will hold it." placeholder:"TEXT"`
+		ForRun      string   `name:"run" help:"Name of a run: the same run has one key, however often it is issued." placeholder:"RUN"`
+		Environment string   `help:"Environment of the run." placeholder:"NAME"`
+		Rule        []string `help:"An operation that the key may use, such as intents:create; as often as needed." placeholder:"RULE"`
+		Cap         []string `help:"Cap of a currency in minor units, such as usd=60000; as often as needed. Without one no money can be moved." placeholder:"CURRENCY=MINOR"`
+		Ceiling     []string `help:"What one charge in a currency may take at most, in minor units." placeholder:"CURRENCY=MINOR"`
+		CountCap    int64    `help:"How many charges there may be, over all currencies." placeholder:"N"`
+		Window      string   `help:"What caps count over: total (the key's life) or day (a day of UTC)." enum:"total,day" default:"total" placeholder:"WINDOW"`
+		Mode        string   `help:"open counts, report also writes down what enforce would refuse, enforce refuses." enum:"open,report,enforce" default:"enforce" placeholder:"MODE"`
+		Manifest    bool     `help:"Bind the key to a manifest of bills, which billingd registers."`
+		Expires     string   `help:"When the key ends." placeholder:"TIME"`
 	}
 	raiseKey struct {
 		Key      string `arg:"" help:"Id of the vault key."`
@@ -133,17 +134,25 @@ func (i issueKey) fields() (map[string]any, error) {
 		}
 		fields["expires_at"] = at
 	}
+	limits, err := minorOf("--cap", i.Cap)
+	if err != nil {
+		return nil, err
+	}
+	ceilings, err := minorOf("--ceiling", i.Ceiling)
+	if err != nil {
+		return nil, err
+	}
 	type terms struct {
 		Currency string `json:"currency"`
 		Cap      int64  `json:"cap_minor"`
 		Ceiling  int64  `json:"ceiling_minor,omitempty"`
 	}
 	var caps []terms
-	for currency, minor := range i.Cap {
-		caps = append(caps, terms{currency, minor, i.Ceiling[currency]})
+	for currency, minor := range limits {
+		caps = append(caps, terms{currency, minor, ceilings[currency]})
 	}
-	for currency := range i.Ceiling {
-		if _, ok := i.Cap[currency]; !ok {
+	for currency := range ceilings {
+		if _, ok := limits[currency]; !ok {
 			return nil, usage("--ceiling %s=… needs --cap %s=…", currency, currency)
 		}
 	}
@@ -152,6 +161,24 @@ func (i issueKey) fields() (map[string]any, error) {
 		fields["caps"] = caps
 	}
 	return fields, nil
+}
+
+// minorOf reads amounts in minor units, one a currency: of two that contradict
+// each other neither is taken.
+func minorOf(flag string, given []string) (map[string]int64, error) {
+	amounts := map[string]int64{}
+	for _, pair := range given {
+		currency, amount, _ := strings.Cut(pair, "=")
+		minor, err := strconv.ParseInt(amount, 10, 64)
+		if err != nil || currency == "" {
+			return nil, usage("%s must be a currency and an amount in minor units, such as usd=60000", flag)
+		}
+		if _, again := amounts[currency]; again {
+			return nil, usage("%s has %s twice", flag, currency)
+		}
+		amounts[currency] = minor
+	}
+	return amounts, nil
 }
 
 // secret prints a secret alone, and says on the other stream that this was it.

@@ -118,6 +118,9 @@ func (l *Ledger) Issue(ctx context.Context, i Issue) (key VaultKey, secret strin
 			}
 		}
 		if id == "" {
+			if !i.Grant.Expires.IsZero() && !i.Grant.Expires.After(now) {
+				return invalid("a key's life cannot end in the past")
+			}
 			id = newID()
 			if err := insertKey(ctx, tx, id, i, now); err != nil {
 				return err

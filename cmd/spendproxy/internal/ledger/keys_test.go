@@ -82,6 +82,7 @@ func TestIssuingForARun(t *testing.T) {
 		{CountCap: -1}, {Grant: policy.Grant{Mode: "lax"}}, {Grant: policy.Grant{Window: "week"}}, {Grant: policy.Grant{Manifest: true, Mode: policy.Open}},
 		{Caps: []ledger.CapTerms{{Currency: "USD", Minor: 1}}}, {Caps: []ledger.CapTerms{{Currency: "usd", Minor: -1}}},
 		{Caps: []ledger.CapTerms{{Currency: "usd"}, {Currency: "usd"}}}, {Label: "a\x00b"},
+		{Grant: policy.Grant{Expires: time.Unix(1, 0)}},
 	} {
 		if _, _, _, err := r.Issue(t.Context(), bad); !errors.Is(err, ledger.ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
