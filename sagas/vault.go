@@ -105,7 +105,7 @@ type Verdict struct {
 var proxyCodes = map[string]bool{
 	"spend_cap_exceeded": true, "charge_cap_exceeded": true, "charge_too_large": true, "currency_not_capped": true,
 	"not_permitted": true, "parameter_refused": true, "path_refused": true,
-	"no_such_bill": true, "bill_mismatch": true, "key_not_derived": true, "already_charged": true, "charge_unresolved": true,
+	"no_such_bill": true, "bill_of_a_run": true, "bill_mismatch": true, "key_not_derived": true, "already_charged": true, "charge_unresolved": true,
 	"vault_key_invalid": true,
 }
 
