@@ -26,7 +26,7 @@ func (d *demo) account(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	measured, err := metrics(ctx, d.api)
+	measured, err := parts.ReadMetrics(ctx, d.api)
 	if err != nil {
 		return err
 	}

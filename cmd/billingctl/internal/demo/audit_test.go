@@ -204,7 +204,7 @@ func TestProxyBooks(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	before, err := parseMetrics(strings.NewReader(`# HELP billonce_commits_total Committed transactions.
+	before, err := parts.ParseMetrics(strings.NewReader(`# HELP billonce_commits_total Committed transactions.
 # TYPE billonce_commits_total counter
 billonce_commits_total{path="delivery"} 100
 billonce_commits_total{path="money"} 20
@@ -213,7 +213,7 @@ billonce_bills_decided_total 40
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := parseMetrics(strings.NewReader(`billonce_commits_total{path="delivery"} 200
+	after, err := parts.ParseMetrics(strings.NewReader(`billonce_commits_total{path="delivery"} 200
 billonce_commits_total{path="money"} 1.2e+02
 billonce_commits_total{path="append"} 7
 billonce_bills_decided_total 240

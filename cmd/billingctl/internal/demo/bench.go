@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 )
 
 // Target is how many bills a second a month should be charged at on two cores,
@@ -65,7 +67,7 @@ func (d *demo) bench(ctx context.Context, months int) error {
 // month lets one month fall due and measures it.
 func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate float64, err error) {
 	d.period = periodOf(due)
-	before, err := metrics(ctx, d.api)
+	before, err := parts.ReadMetrics(ctx, d.api)
 	if err != nil {
 		return 0, err
 	}
@@ -87,7 +89,7 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err != nil {
 		return 0, err
 	}
-	after, err := metrics(ctx, d.api)
+	after, err := parts.ReadMetrics(ctx, d.api)
 	if err != nil {
 		return 0, err
 	}

@@ -1,15 +1,11 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
@@ -121,45 +117,6 @@ func (b books) compare(a audit, movements []parts.Movement) (differences []strin
 		differ("%s of Stripe's ledger are not in the service's books", plural(unknown, "charge", "charges"))
 	}
 	return differences
-}
-
-// metrics reads metrics that have no label, or the one that is written with
-// them: name, or name{path="money"}.
-func metrics(ctx context.Context, api string) (map[string]float64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("read the service's metrics: %w", err)
-	}
-	defer res.Body.Close()
-	return parseMetrics(res.Body)
-}
-
-// parseMetrics reads the text format of Prometheus.
-func parseMetrics(r io.Reader) (map[string]float64, error) {
-	values := map[string]float64{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line := lines.Text()
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, value, ok := strings.Cut(line, " ")
-		if i := strings.LastIndexByte(line, '}'); i >= 0 {
-			name, value, ok = line[:i+1], strings.TrimSpace(line[i+1:]), true
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		if ok && err == nil {
-			values[name] = number
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the service's metrics: %w", err)
-	}
-	return values, nil
 }
 
 // The metrics that tell what a bill costs.

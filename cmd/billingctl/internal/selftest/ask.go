@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
@@ -50,14 +48,11 @@ func (r *run) ask(ctx context.Context, command string, body map[string]any, key 
 // addresses are clients of all services that are up.
 func (r *run) addresses() (up []*client.Client) {
 	for _, p := range r.replicas {
-		if !p.alive() {
+		address, ok := p.address()
+		if !ok {
 			continue
 		}
-		address, err := os.ReadFile(p.portFile())
-		if err != nil {
-			continue
-		}
-		if c, err := client.New("http://"+strings.TrimSpace(string(address)), r.h.token); err == nil {
+		if c, err := client.New(address, r.h.token); err == nil {
 			up = append(up, c)
 		}
 	}

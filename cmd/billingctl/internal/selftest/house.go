@@ -260,6 +260,15 @@ func (r *replica) frozen() bool {
 	return r.stopped
 }
 
+// address is where the service answers; false: it does not, or not yet.
+func (r *replica) address() (url string, ok bool) {
+	if !r.alive() {
+		return "", false
+	}
+	address, err := os.ReadFile(r.portFile())
+	return "http://" + strings.TrimSpace(string(address)), err == nil
+}
+
 // client waits for the service's address.
 func (r *replica) client(ctx context.Context) (*client.Client, error) {
 	address, err := r.child.AwaitFile(ctx, r.portFile(), upWithin)

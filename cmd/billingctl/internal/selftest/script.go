@@ -64,6 +64,7 @@ const (
 	atOnce  condition = ""
 	struck  condition = "struck"  // the first replica has been killed or stopped by its point
 	decided condition = "decided" // no bill is on its way: each has ended, or rests for somebody
+	closed  condition = "closed"  // the same, and none rests declined: what was settled has been closed
 )
 
 type action string
@@ -211,7 +212,7 @@ func settled(s *script, r *rand.Rand) {
 	s.steps = append(s.steps,
 		step{when: struck, do: startOne, which: 1},
 		step{when: decided, do: settleBills},
-		step{when: decided, do: jumpClock, jump: 25 * time.Hour},
+		step{when: closed, do: jumpClock, jump: 25 * time.Hour},
 		step{do: calm},
 		step{do: thaw},
 		step{after: 700 * time.Millisecond, do: rest})

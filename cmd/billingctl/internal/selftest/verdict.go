@@ -52,6 +52,7 @@ type evidence struct {
 	leaps     []leap           // of the business clock
 	counters  parts.Counters
 	rows      []row
+	settled   []string         // customers whose bill was settled outside Stripe, whatever came after
 	charges   []charge         // the service's books
 	taken     map[string]int64 // per currency, in minor units, by the service's books
 	replayed  []string         // what a replay of the processors has led to
@@ -100,7 +101,7 @@ func judge(e evidence) (v verdict) {
 		switch {
 		case len(got) > 1:
 			say(&v.Doubled, "%s was charged %d times: %s", c.CustomerID, len(got), ids(got))
-		case len(got) == 1 && r.State == "void":
+		case len(got) == 1 && (r.State == "void" || slices.Contains(e.settled, c.CustomerID)):
 			say(&v.Doubled, "%s was charged (%s) although the bill was settled outside Stripe", c.CustomerID, got[0].Charge)
 		case len(got) == 0 && r.State == "succeeded":
 			say(&v.Lost, "%s counts as paid and was not charged", c.CustomerID)

@@ -47,6 +47,7 @@ func TestVerdict(t *testing.T) {
 			e.taken[m.Currency] += m.Amount
 		}, 1, 0, 0},
 		{"charged although settled", func(e *evidence) { e.rows[5].State = "void" }, 1, 0, 0},
+		{"charged although settled, and taken for paid since", func(e *evidence) { e.settled = []string{e.customers[5].CustomerID} }, 1, 0, 0},
 		{"settled, not charged", func(e *evidence) {
 			e.taken[e.movements[5].Currency] -= e.movements[5].Amount
 			e.movements, e.charges = slices.Delete(e.movements, 5, 6), slices.Delete(e.charges, 5, 6)

@@ -24,8 +24,12 @@ func (r *run) waitFor(ctx context.Context, c condition) error {
 			if under, err := r.underWay(ctx); err != nil || !under {
 				return err // nobody will reach the point any more
 			}
-		case decided:
-			if under, err := r.underWay(ctx); err != nil || !under || watch.Look() > decidedWithin {
+		case decided, closed:
+			also := []string{}
+			if c == closed { // its row learns of a settlement after the log
+				also = []string{"declined"}
+			}
+			if under, err := r.underWay(ctx, also...); err != nil || !under || watch.Look() > decidedWithin {
 				return err
 			}
 			if err := r.hurry(ctx); err != nil {
@@ -38,12 +42,12 @@ func (r *run) waitFor(ctx context.Context, c condition) error {
 	}
 }
 
-// underWay reports whether a bill is on its way.
-func (r *run) underWay(ctx context.Context) (bool, error) {
+// underWay reports whether a bill is on its way, or in one of the other states.
+func (r *run) underWay(ctx context.Context, also ...string) (bool, error) {
 	rows, err := r.rows(ctx)
 	under := len(rows) < bills
 	for _, b := range rows {
-		under = under || slices.Contains([]string{"reserved", "sending", "closing", "held"}, b.State)
+		under = under || slices.Contains(append(also, "reserved", "sending", "closing", "held"), b.State)
 	}
 	return under, err
 }
