@@ -69,6 +69,9 @@ func (e exportCommand) Run(s *shell) error {
 		if trailer, err = archive.Export(s.ctx, store, buffered, what); err != nil {
 			return err
 		}
+		if e.Stream != "" && trailer.Events == 0 {
+			return fmt.Errorf("there is no stream %s", what.Stream)
+		}
 		return buffered.Flush()
 	}
 	said := s.Err

@@ -41,6 +41,9 @@ func TestExportVerifyImport(t *testing.T) {
 	if left, err := filepath.Glob(file + "*"); err != nil || len(left) != 1 {
 		t.Errorf("files are left: %v, %v", left, err)
 	}
+	if nobody := billingctl(t, "", "events", "export", "--stream", "nobody"); nobody.code != exitFailed || nobody.err != "billingctl: there is no stream customer/nobody\n" {
+		t.Errorf("a stream of nobody: %+v", nobody)
+	}
 	if piped := billingctl(t, "", "events", "export", "--stream", "cust_1"); piped.code != exitOK || strings.Count(piped.out, "\n") != 5 || !strings.Contains(piped.err, "export: events=3 ") {
 		t.Errorf("a stream into a pipe: %+v", piped)
 	}
@@ -207,8 +210,10 @@ func TestShowAt(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", moment, ran, want)
 		}
 	}
-	if ran := billingctl(t, "", "events", "show", "nobody", "--at", "1"); ran.code != exitFailed || ran.err != "billingctl: there is no stream customer/nobody\n" {
-		t.Errorf("a stream of nobody: %+v", ran)
+	for _, args := range [][]string{{"show", "nobody", "--at", "1"}, {"show", "nobody"}} {
+		if ran := billingctl(t, "", append([]string{"events"}, args...)...); ran.code != exitFailed || ran.err != "billingctl: there is no stream customer/nobody\n" {
+			t.Errorf("events %v: %d %q %q", args, ran.code, ran.out, ran.err)
+		}
 	}
 	if _, err := log.Pool.Exec(t.Context(), `UPDATE events SET event_type = 'tomorrow.v1' WHERE stream_version = 3`); err != nil {
 		t.Fatal(err)

@@ -52,6 +52,15 @@ type recordedFact struct {
 // Run prints the stream, or how things stood.
 func (e streamCommand) Run(s *shell) error {
 	if e.At == "" {
+		c, err := s.client()
+		if err != nil {
+			return err
+		}
+		if page, err := readFacts(s.ctx, c, url.Values{"limit": {"1"}, "stream": {streamOf(e.Stream)}}); err != nil {
+			return err
+		} else if len(page.Items) == 0 {
+			return fmt.Errorf("there is no stream %s", streamOf(e.Stream))
+		}
 		t := tailCommand{Stream: e.Stream, After: "0", Once: true}
 		return t.Run(s)
 	}
