@@ -67,12 +67,8 @@ var registry = []Spec{
 	operated[resumeRunBody]("resume-run", "Let a run's bills be collected again", keyed),
 }
 
-// Commands that the service sends to itself, and commands that a later version
-// brings: known by name, refused by name.
-var (
-	internal = []string{"start-attempt", "commit-intent", "complete-closing", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
-	planned  = []string{"close-run"}
-)
+// Commands that the service sends to itself: known by name, refused by name.
+var internal = []string{"close-run", "start-attempt", "commit-intent", "complete-closing", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
 
 type keyRule int
 
@@ -111,20 +107,16 @@ func operated[B builder](name, summary string, rule keyRule) Spec {
 // All lists the public commands, in the order a reader meets them.
 func All() iter.Seq[Spec] { return slices.Values(registry) }
 
-// Lookup finds a public command. It returns domain.ErrUnknownCommand,
-// domain.ErrInternal for one that only the service sends, or
-// domain.ErrNotAvailable for one that this version does not have.
+// Lookup finds a public command. It returns domain.ErrUnknownCommand, or
+// domain.ErrInternal for one that only the service sends.
 func Lookup(name string) (Spec, error) {
 	for _, s := range registry {
 		if s.Name == name {
 			return s, nil
 		}
 	}
-	switch {
-	case slices.Contains(internal, name):
+	if slices.Contains(internal, name) {
 		return Spec{}, domain.ErrInternal.With("%s is sent by the service itself", name)
-	case slices.Contains(planned, name):
-		return Spec{}, domain.ErrNotAvailable.With("%s is not available in this version", name)
 	}
 	return Spec{}, domain.ErrUnknownCommand.With("there is no command %q", name)
 }

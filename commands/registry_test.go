@@ -146,7 +146,7 @@ func TestLookup(t *testing.T) {
 	for name, want := range map[string]error{
 		"start-attempt": domain.ErrInternal, "commit-intent": domain.ErrInternal, "complete-closing": domain.ErrInternal, "suspect-settlement": domain.ErrInternal, "record-charge-outcome": domain.ErrInternal,
 		"record-refund-outcome": domain.ErrInternal, "record-dispute": domain.ErrInternal, "propose-refund": domain.ErrInternal,
-		"close-run": domain.ErrNotAvailable,
+		"close-run": domain.ErrInternal,
 		"":          domain.ErrUnknownCommand, "charge": domain.ErrUnknownCommand, "Charge-Billing": domain.ErrUnknownCommand, "charge-billing ": domain.ErrUnknownCommand,
 	} {
 		spec, err := commands.Lookup(name)

@@ -106,6 +106,7 @@ var (
 	ErrUnknownCharge        = &Error{Kind: NotFound, Code: "unknown_charge", Msg: "neither the bill nor a proposal names this charge"}
 	ErrNoProposal           = &Error{Kind: NotFound, Code: "no_refund_proposal", Msg: "no refund of this charge waits for a decision"}
 	ErrNoReview             = &Error{Kind: Refused, Code: "not_in_review", Msg: "it needs nobody's word"}
+	ErrRunNotOver           = &Error{Kind: Refused, Code: "run_not_over", Msg: "the run cannot be closed yet"}
 	ErrKeyReused            = &Error{Kind: Conflict, Code: "key_reused", Msg: "the key was used before for something else"}
 	ErrIdempotencyKeyNeeded = &Error{Kind: Invalid, Code: "idempotency_key_required", Msg: "this command needs an Idempotency-Key header of 1 to 255 characters",
 		Fields: []FieldError{{"Idempotency-Key", "is required"}}}

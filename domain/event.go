@@ -46,6 +46,6 @@ func Events() iter.Seq[Event] {
 		ChargeWaiting{}, ChargeReleased{}, ChargeVoided{},
 		BillClosing{}, BillSettled{}, BillWrittenOff{},
 		RefundRequested{}, RefundRecorded{}, RefundProposed{}, RefundProposalDismissed{}, ChargeDisputed{},
-		RunPaused{}, RunResumed{},
+		RunPaused{}, RunResumed{}, RunClosed{},
 	})
 }

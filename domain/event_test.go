@@ -123,7 +123,7 @@ func TestPayloadFields(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, f := range fields {
-			if !regexp.MustCompile(`^[a-z][a-z_]*$`).MatchString(f) {
+			if !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(f) {
 				t.Errorf("%s: field %q", e.EventName(), f)
 			}
 			if seen[f] {

@@ -10,6 +10,8 @@ type Run struct {
 	pause  RunPaused // the last one
 	paused bool
 	turn   int
+	close  RunClosed // the last one
+	closed bool
 }
 
 var _ State[Run] = Run{}
@@ -27,6 +29,9 @@ func (r Run) Paused() (RunPaused, bool) { return r.pause, r.paused }
 // nothing about this one.
 func (r Run) Turn() int { return r.turn }
 
+// Closed is the last closing, if there was one.
+func (r Run) Closed() (RunClosed, bool) { return r.close, r.closed }
+
 // Evolve is the run after e.
 func (r Run) Evolve(e Event) Run {
 	switch e := e.(type) {
@@ -35,6 +40,8 @@ func (r Run) Evolve(e Event) Run {
 	case RunResumed:
 		r.period, r.paused = e.BillingPeriod, false
 		r.turn++
+	case RunClosed:
+		r.period, r.close, r.closed = e.BillingPeriod, e, true
 	}
 	return r
 }
@@ -71,6 +78,23 @@ type RunResumed struct {
 	Reason        string    `json:"reason,omitempty"`
 }
 
+// RunClosed says that a run was over: every bill had ended, and the books were
+// equal to Stripe's to the minor unit. It names the report of that moment by its
+// digest, and the place in the log from which the report can be made again. What
+// happens to the run's bills afterwards, such as a refund, does not change it;
+// closing the run once more is another fact.
+type RunClosed struct {
+	fact
+	BillingPeriod    Period           `json:"billing_period"`
+	At               time.Time        `json:"at"`                // UTC, business time
+	ReconciliationID int64            `json:"reconciliation_id"` // the comparison with Stripe that was relied on
+	AsOf             string           `json:"as_of"`             // the report's place in every partition
+	ReportSHA256     string           `json:"report_sha256"`     // see RunReport.Digest
+	BillsSHA256      string           `json:"bills_sha256"`      // of the list of bills
+	Totals           []RunReportTotal `json:"totals"`
+}
+
 // EventName implements Event.
 func (RunPaused) EventName() string  { return "run.paused.v1" }
 func (RunResumed) EventName() string { return "run.resumed.v1" }
+func (RunClosed) EventName() string  { return "run.closed.v1" }

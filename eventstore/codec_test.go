@@ -75,6 +75,10 @@ func samples() map[string]domain.Event {
 			Code: "spend_cap_exceeded", Currency: "usd", AskedMinor: 4900, VaultKey: "9f2c41d07ab34e6f", CapMinor: new(int64(60_000)), LeftMinor: new(int64(400)),
 		}},
 		domain.RunResumed{BillingPeriod: nov, At: at, Reason: "the cap was raised"},
+		domain.RunClosed{
+			BillingPeriod: nov, At: at, ReconciliationID: 12, AsOf: "AeoHAAAB", ReportSHA256: strings.Repeat("5e", 32), BillsSHA256: strings.Repeat("b1", 32),
+			Totals: []domain.RunReportTotal{{Currency: "usd", Bills: 2, Expected: 9800, Paid: 4900, Closed: 4900, Taken: 4900, Refunded: 100, Refunds: 1}},
+		},
 	}
 	byName := map[string]domain.Event{}
 	for _, e := range facts {

@@ -51,7 +51,8 @@ type StatusTotal struct {
 // RunAt is a run and the moment it was read at.
 type RunAt struct {
 	Run
-	Manifest []ManifestTotal `json:"manifest"` // per currency, by its code: what the run is expected to take
+	Manifest []ManifestTotal `json:"manifest"`          // per currency, by its code: what the run is expected to take
+	Closing  *RunClosing     `json:"closing,omitempty"` // the last one
 	AsOf     AsOf            `json:"as_of"`
 }
 
@@ -112,6 +113,9 @@ func (r Reads) Run(ctx context.Context, period string) (RunAt, error) {
 			return err
 		}
 		if run.Manifest, err = manifestOf(ctx, tx, p.String()); err != nil {
+			return err
+		}
+		if run.Closing, err = closingOf(ctx, tx, p); err != nil {
 			return err
 		}
 		if found[0].Bills == 0 && len(run.Manifest) == 0 && !decided[0] {

@@ -110,32 +110,38 @@ func (s Scope) sweptSince() time.Time {
 
 // Reconciliation is how a comparison stands.
 type Reconciliation struct {
-	ID          int64      `json:"id"`
-	Scope       string     `json:"scope" example:"period 2026-11"`
-	RequestedBy string     `json:"requested_by"`
-	State       string     `json:"state" enum:"queued,running,done,failed"`
-	Phase       string     `json:"phase,omitempty" doc:"What is being read: charges, bills or events."`
-	Objects     int64      `json:"objects" doc:"Intents and charges read from Stripe's lists."`
-	Charges     int64      `json:"charges" doc:"Successful charges among them, in scope."`
-	Bills       int64      `json:"bills" doc:"Bills compared with the log."`
-	Expected    int64      `json:"expected" doc:"Bills in scope when it began."`
-	Events      int64      `json:"events" doc:"Events read from Stripe's list."`
-	Missing     int64      `json:"missing" doc:"Bills that the log says are paid by a charge that Stripe does not have."`
-	Orphans     int64      `json:"orphans" doc:"Charges that the log has not asked for."`
-	Unrecorded  int64      `json:"unrecorded" doc:"Charges of bills that the log did not know to be paid."`
-	Mismatches  int64      `json:"mismatches" doc:"Amounts that differ, refunds that are not what was asked for, and rows that contradict the log."`
-	Duplicates  int64      `json:"duplicates" doc:"Further successes of a bill that is paid, and charges that may be such."`
-	Repaired    int64      `json:"repaired"`
-	Unrepaired  int64      `json:"unrepaired"`
-	Dismissed   int64      `json:"dismissed" doc:"Findings that an operator leaves as they are; no other figure counts them."`
-	Error       string     `json:"error,omitempty"`
-	CreatedAt   time.Time  `json:"created_at"`
-	StartedAt   *time.Time `json:"started_at,omitempty"`
-	EndedAt     *time.Time `json:"ended_at,omitempty"`
+	ID          int64  `json:"id"`
+	Scope       string `json:"scope" example:"period 2026-11"`
+	RequestedBy string `json:"requested_by"`
+	State       string `json:"state" enum:"queued,running,done,failed"`
+	Phase       string `json:"phase,omitempty" doc:"What is being read: charges, bills or events."`
+	Objects     int64  `json:"objects" doc:"Intents and charges read from Stripe's lists."`
+	Charges     int64  `json:"charges" doc:"Successful charges among them, in scope."`
+	Bills       int64  `json:"bills" doc:"Bills compared with the log."`
+	Expected    int64  `json:"expected" doc:"Bills in scope when it began."`
+	Events      int64  `json:"events" doc:"Events read from Stripe's list."`
+	Missing     int64  `json:"missing" doc:"Bills that the log says are paid by a charge that Stripe does not have."`
+	Orphans     int64  `json:"orphans" doc:"Charges that the log has not asked for."`
+	Unrecorded  int64  `json:"unrecorded" doc:"Charges of bills that the log did not know to be paid."`
+	Mismatches  int64  `json:"mismatches" doc:"Amounts that differ, refunds that are not what was asked for, and rows that contradict the log."`
+	Duplicates  int64  `json:"duplicates" doc:"Further successes of a bill that is paid, and charges that may be such."`
+	Repaired    int64  `json:"repaired"`
+	Unrepaired  int64  `json:"unrepaired"`
+	Dismissed   int64  `json:"dismissed" doc:"Findings that an operator leaves as they are; no other figure counts them."`
+	// Taken is what Stripe took for the bills of a period, in minor units, of one
+	// that is done and was about a period alone.
+	Taken     map[domain.Currency]int64 `json:"taken,omitempty"`
+	Error     string                    `json:"error,omitempty"`
+	CreatedAt time.Time                 `json:"created_at"`
+	StartedAt *time.Time                `json:"started_at,omitempty"`
+	EndedAt   *time.Time                `json:"ended_at,omitempty"`
 }
 
 // Ended reports whether nothing more will come of it.
 func (r Reconciliation) Ended() bool { return r.State == reconcileDone || r.State == reconcileFailed }
+
+// Done reports whether it has ended well.
+func (r Reconciliation) Done() bool { return r.State == reconcileDone }
 
 const (
 	reconcileQueued  = "queued"
@@ -171,7 +177,7 @@ func (r *Reconciler) Start(ctx context.Context, s Scope, by string) (id int64, e
 // there is none.
 func (r *Reconciler) Get(ctx context.Context, id int64) (v Reconciliation, err error) {
 	err = r.pool.QueryRow(ctx, `
-		SELECT r.id, scope, requested_by, state, phase, objects, charges, bills, expected, events, coalesce(error, ''), created_at, started_at, ended_at,
+		SELECT r.id, scope, requested_by, state, phase, objects, charges, bills, expected, events, coalesce(error, ''), taken, created_at, started_at, ended_at,
 			count(*) FILTER (WHERE kind = 'missing' AND open), count(*) FILTER (WHERE kind = 'orphan' AND open), count(*) FILTER (WHERE kind = 'unrecorded' AND open),
 			count(*) FILTER (WHERE kind IN ('mismatch', 'row', 'refund') AND open), count(*) FILTER (WHERE kind IN ('duplicate', 'possible_duplicate') AND open),
 			count(*) FILTER (WHERE repaired AND open), count(*) FILTER (WHERE NOT repaired AND open), count(*) FILTER (WHERE NOT open)
@@ -180,7 +186,7 @@ func (r *Reconciler) Get(ctx context.Context, id int64) (v Reconciliation, err e
 			FROM reconcile_findings f LEFT JOIN reconcile_dismissals d USING (kind, subject)) f ON f.reconciliation_id = r.id
 		WHERE r.id = $1 GROUP BY r.id`, id).
 		Scan(&v.ID, &v.Scope, &v.RequestedBy, &v.State, &v.Phase, &v.Objects, &v.Charges, &v.Bills, &v.Expected, &v.Events, &v.Error,
-			&v.CreatedAt, &v.StartedAt, &v.EndedAt, &v.Missing, &v.Orphans, &v.Unrecorded, &v.Mismatches, &v.Duplicates, &v.Repaired, &v.Unrepaired, &v.Dismissed)
+			&v.Taken, &v.CreatedAt, &v.StartedAt, &v.EndedAt, &v.Missing, &v.Orphans, &v.Unrecorded, &v.Mismatches, &v.Duplicates, &v.Repaired, &v.Unrepaired, &v.Dismissed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return v, ErrNoReconciliation
 	}
@@ -188,6 +194,19 @@ func (r *Reconciler) Get(ctx context.Context, id int64) (v Reconciliation, err e
 		return v, fmt.Errorf("read reconciliation %d: %w", id, err)
 	}
 	return v, nil
+}
+
+// Latest is the id of the newest reconciliation of a scope that is done. The
+// error is ErrNoReconciliation if there is none.
+func (r *Reconciler) Latest(ctx context.Context, s Scope) (id int64, err error) {
+	err = r.pool.QueryRow(ctx, `SELECT id FROM reconciliations WHERE scope = $1 AND state = 'done' ORDER BY id DESC LIMIT 1`, s.String()).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, ErrNoReconciliation.With("there is no reconciliation of %s that is done", s)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find a reconciliation: %w", err)
+	}
+	return id, nil
 }
 
 // ErrNoReconciliation says that there is none under an id.

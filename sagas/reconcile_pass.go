@@ -23,6 +23,7 @@ type pass struct {
 	objects, charges, bills, events int64
 	noted                           time.Time
 	deferred                        bool // there is news of which the bill is not known
+	taken                           map[domain.Currency]int64
 }
 
 // Limits of a pass.
@@ -43,7 +44,7 @@ func (p *pass) run(ctx context.Context) error {
 		return fmt.Errorf("keep what was seen: %w", err)
 	}
 	if err := p.pool.QueryRow(ctx, `UPDATE reconciliations SET state = 'running', started_at = coalesce(started_at, clock_timestamp()),
-			events = 0, objects = 0, charges = 0, bills = 0, expected = (SELECT count(*) FROM billing_records WHERE `+inScope+`)
+			events = 0, objects = 0, charges = 0, bills = 0, taken = NULL, expected = (SELECT count(*) FROM billing_records WHERE `+inScope+`)
 		WHERE id = $3 RETURNING EXISTS (SELECT FROM webhook_inbox WHERE state = 'deferred')`, p.period(), p.since(), p.id).Scan(&p.deferred); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -67,7 +68,21 @@ func (p *pass) run(ctx context.Context) error {
 		}
 	}
 	p.noted = time.Time{}
-	return p.note(ctx)
+	if err := p.note(ctx); err != nil || p.scope.Period.IsZero() {
+		return err
+	}
+	if _, err := p.pool.Exec(ctx, `UPDATE reconciliations SET taken = $2 WHERE id = $1`, p.id, p.taken); err != nil {
+		return fmt.Errorf("note what was taken: %w", err)
+	}
+	return nil
+}
+
+// took counts a success of a bill in scope, once.
+func (p *pass) took(m domain.Money) {
+	if p.taken == nil {
+		p.taken = map[domain.Currency]int64{}
+	}
+	p.taken[m.Currency] += m.Minor
 }
 
 // inScope is the condition over rows of billing_records.
@@ -173,6 +188,9 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 		case p.scope.Period.IsZero() || b.period == p.scope.Period:
 			ours = append(ours, p.success(b, f))
 			seen = append(seen, sighting{f, true, ""})
+			if counted {
+				p.took(f.Amount)
+			}
 		default: // another period's, and yet one that a stranger may be a double of
 			seen = append(seen, sighting{f, true, ""})
 			continue
@@ -189,6 +207,9 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 		b, known := named[f.IntentID]
 		if known = known && f.IntentID != ""; known {
 			ours = append(ours, p.success(b, f))
+			if counted && b.period == p.scope.Period {
+				p.took(f.Amount)
+			}
 		}
 		detail := "it has no markers of ours"
 		if f.CustomerID != "" || f.BillingKey != "" {

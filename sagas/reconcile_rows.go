@@ -163,6 +163,11 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 	}
 	var mu sync.Mutex
 	var findings []Difference
+	took := func(m domain.Money) {
+		mu.Lock()
+		defer mu.Unlock()
+		p.took(m)
+	}
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(passReads)
 	for _, c := range unseen {
@@ -176,6 +181,7 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 				}
 				switch {
 				case f.State == IntentDecided && f.Outcome.Class == domain.Paid && (c.state.ChargeID == "" || f.Outcome.ChargeID == c.state.ChargeID):
+					took(f.Outcome.Money)
 					return nil
 				case f.State == IntentDecided && f.Outcome.Class == domain.NeedsReview:
 					finding.Kind, finding.Detail = DifferenceMismatch, "its intent is not what was frozen: "+f.Outcome.Reason
@@ -184,15 +190,16 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 				}
 			}
 			if finding.Kind == DifferenceMissing && c.state.ChargeID != "" {
-				f, there, err := p.charge(ctx, c.state.ChargeID)
+				f, found, err := p.charge(ctx, c.state.ChargeID)
 				switch {
 				case err != nil:
 					return err
-				case there && c.order.StripeCustomerID != "" && f.StripeCustomerID != "" && f.StripeCustomerID != c.order.StripeCustomerID:
+				case found && c.order.StripeCustomerID != "" && f.StripeCustomerID != "" && f.StripeCustomerID != c.order.StripeCustomerID:
 					finding.Kind, finding.Detail = DifferenceMismatch, "the charge is of another customer, "+f.StripeCustomerID
-				case there && f.Succeeded:
+				case found && f.Succeeded:
+					took(f.Amount)
 					return p.sameAmount(ctx, p.pool, success{bill: c.bill, found: f}, c.state)
-				case there:
+				case found:
 					finding.Detail = "the charge is " + f.Status + " at Stripe"
 				}
 			}

@@ -70,7 +70,6 @@ func TestUsage(t *testing.T) {
 		{"demo --latency 1h", "--latency must be"},
 		{"dispatch", "which command?"},
 		{"dispatch charge", `there is no command "charge"`},
-		{"dispatch close-run --period 2026-11", "close-run is not available in this version"},
 		{"dispatch start-attempt", "start-attempt is sent by the service itself"},
 		{"dispatch charge-billing --colour red", "unknown flag --colour"},
 		{"dispatch charge-billing --amount-minor five", "--amount-minor"},

@@ -13,7 +13,8 @@ type runsCommand struct {
 	Show   runCommand `cmd:"" help:"Print how far a billing period has come."`
 	Pause  pauseRun   `cmd:"" help:"Stop the collection of a run's bills; what is in flight is finished."`
 	Resume resumeRun  `cmd:"" help:"Let a run's bills be collected again; what was held is tried at once."`
-	Close  planned    `cmd:"" hidden:"" passthrough:""`
+	Close  closeRun   `cmd:"" help:"Compare a run with Stripe and close it, or print why it is not over."`
+	Report reportRun  `cmd:"" help:"Print what became of a run, as of its closing."`
 }
 
 type (

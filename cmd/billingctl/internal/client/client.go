@@ -106,6 +106,31 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) (json.R
 	return body, err
 }
 
+// Copy writes a document of any length to w. An error may come after a part of
+// it.
+func (c *Client) Copy(ctx context.Context, path string, w io.Writer) error {
+	req, err := c.request(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= http.StatusMultipleChoices {
+		body, err := io.ReadAll(io.LimitReader(res.Body, answerMost))
+		if err != nil {
+			return fmt.Errorf("read the answer of %s: %w", c.name, err)
+		}
+		return problemIn(res.StatusCode, body)
+	}
+	if _, err := io.Copy(w, res.Body); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", c.name, err)
+	}
+	return nil
+}
+
 // Read reads a document into a value, passing over what the value has no field
 // for.
 func (c *Client) Read(ctx context.Context, path string, query url.Values, into any) error {

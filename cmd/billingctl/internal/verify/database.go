@@ -76,6 +76,9 @@ func (c *checking) run(ctx context.Context) error {
 		if err := working.Wait(); err != nil {
 			return err
 		}
+		if err := c.closings(ctx, tx); err != nil {
+			return err
+		}
 		return c.unmet(ctx, tx)
 	})
 }

@@ -17,6 +17,7 @@ const (
 	KindSaga      = "saga"
 	KindSchedule  = "schedule"
 	KindReadModel = "read-model"
+	KindClosing   = "closing" // of a run: its report is not what it was
 	KindFile      = "file"
 )
 

@@ -100,7 +100,7 @@ func TestBadLinesLeaveTheOthers(t *testing.T) {
 		{`{"body":{}}`, 400, "invalid_input", "command"},
 		{`{"command":"fire-customer","body":{}}`, 404, "unknown_command", ""},
 		{`{"command":"start-attempt","body":{}}`, 403, "internal_command", ""},
-		{`{"command":"close-run","body":{}}`, 501, "not_available", ""},
+		{`{"command":"close-run","body":{}}`, 403, "internal_command", ""},
 		{`{` + register("b") + `,"keys":"x"}`, 400, "invalid_input", "keys"},
 		{`{` + register("b") + `,"command":"x"}`, 400, "invalid_input", "command"},
 		{`{` + register("b") + `,"key":""}`, 400, "invalid_input", "key"},

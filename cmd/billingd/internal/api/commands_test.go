@@ -47,7 +47,6 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 	}{
 		{"unknown command", "fire-customer", `{}`, 404, "unknown_command"},
 		{"the service's own command", "record-charge-outcome", `{}`, 403, "internal_command"},
-		{"a later version's command", "close-run", `{}`, 501, "not_available"},
 		{"unknown customer", "charge-billing", chargeBody("nobody", "2026-01", 5000), 404, "unknown_customer"},
 		{"another amount", "charge-billing", chargeBody("alice", "2026-01", 6000), 409, "key_reused"},
 		{"other data", "register-customer", `{"customer_id":"alice","stripe_customer_id":"cus_x","payment_method_id":"pm_x"}`, 409, "key_reused"},

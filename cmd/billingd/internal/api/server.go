@@ -139,6 +139,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerDelivery()
 	s.registerWebhooks(d.Webhooks)
 	s.registerReconciliations(d.Reconciler)
+	s.registerClosing(d.Reconciler)
 	s.registerEnvironment(d.Environment)
 	s.registerService(d.Metrics)
 	s.registerPlanned()
