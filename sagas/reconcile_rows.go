@@ -163,10 +163,11 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 	}
 	var mu sync.Mutex
 	var findings []Difference
-	took := func(m domain.Money) {
+	var read []Found // what is there, outside of the sweep or without its charge's id
+	took := func(charge string, m domain.Money) {
 		mu.Lock()
 		defer mu.Unlock()
-		p.took(m)
+		read = append(read, Found{ChargeID: charge, Amount: m})
 	}
 	reads, ctx := errgroup.WithContext(ctx)
 	reads.SetLimit(passReads)
@@ -181,7 +182,7 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 				}
 				switch {
 				case f.State == IntentDecided && f.Outcome.Class == domain.Paid && (c.state.ChargeID == "" || f.Outcome.ChargeID == c.state.ChargeID):
-					took(f.Outcome.Money)
+					took(f.Outcome.ChargeID, f.Outcome.Money)
 					return nil
 				case f.State == IntentDecided && f.Outcome.Class == domain.NeedsReview:
 					finding.Kind, finding.Detail = DifferenceMismatch, "its intent is not what was frozen: "+f.Outcome.Reason
@@ -197,7 +198,7 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 				case found && c.order.StripeCustomerID != "" && f.StripeCustomerID != "" && f.StripeCustomerID != c.order.StripeCustomerID:
 					finding.Kind, finding.Detail = DifferenceMismatch, "the charge is of another customer, "+f.StripeCustomerID
 				case found && f.Succeeded:
-					took(f.Amount)
+					took(f.ChargeID, f.Amount)
 					return p.sameAmount(ctx, p.pool, success{bill: c.bill, found: f}, c.state)
 				case found:
 					finding.Detail = "the charge is " + f.Status + " at Stripe"
@@ -212,7 +213,25 @@ func (p *pass) missing(ctx context.Context, paid []billed) error {
 	if err := reads.Wait(); err != nil {
 		return err
 	}
-	return p.keep(context.WithoutCancel(ctx), p.pool, findings...)
+	ctx = context.WithoutCancel(ctx)
+	if err := p.tookUnseen(ctx, read); err != nil {
+		return err
+	}
+	return p.keep(ctx, p.pool, findings...)
+}
+
+// tookUnseen counts what was read by itself, but for charges that the sweep has
+// met and counted.
+func (p *pass) tookUnseen(ctx context.Context, read []Found) error {
+	charges := make([]string, len(read))
+	for i, f := range read {
+		charges[i] = f.ChargeID
+	}
+	unseen, err := p.unseenCharges(ctx, charges)
+	for _, i := range unseen {
+		p.took(read[i].Amount)
+	}
+	return err
 }
 
 // unseen are those whose charges the sweep has not met.
@@ -220,6 +239,19 @@ func (p *pass) unseen(ctx context.Context, paid []billed) ([]billed, error) {
 	charges := make([]string, len(paid))
 	for i, c := range paid {
 		charges[i] = c.state.ChargeID
+	}
+	indexes, err := p.unseenCharges(ctx, charges)
+	unseen := make([]billed, len(indexes))
+	for i, n := range indexes {
+		unseen[i] = paid[n]
+	}
+	return unseen, err
+}
+
+// unseenCharges are the indexes of charges that the sweep has not met.
+func (p *pass) unseenCharges(ctx context.Context, charges []string) ([]int64, error) {
+	if len(charges) == 0 {
+		return nil, nil
 	}
 	rows, err := p.conn.Query(ctx, `SELECT n - 1 FROM unnest($1::text[]) WITH ORDINALITY AS u(charge, n)
 		WHERE NOT EXISTS (SELECT FROM reconcile_seen s WHERE s.charge = u.charge)`, charges)
@@ -230,11 +262,7 @@ func (p *pass) unseen(ctx context.Context, paid []billed) ([]billed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compare with what was seen: %w", err)
 	}
-	unseen := make([]billed, len(indexes))
-	for i, n := range indexes {
-		unseen[i] = paid[n]
-	}
-	return unseen, nil
+	return indexes, nil
 }
 
 // compareRowless is for bills that were recovered and have no row.

@@ -83,6 +83,46 @@ func TestC085_MoreThanOnePageOfCharges(t *testing.T) {
 	}
 }
 
+// TestReconcileCountsWhatStripeTook: each charge of a period's bills once, by
+// whatever way it is met: in the lists, in the lists though the log has only its
+// intent's id, or read by itself since it is older than the lists go back.
+func TestReconcileCountsWhatStripeTook(t *testing.T) {
+	r := newRig(t)
+	s := r.start(options{noCollector: true})
+	ids := []domain.CustomerID{"listed", "nameless", "early"}
+	s.register("pm_card_visa", ids...)
+	february := domain.PeriodOf(domain.Monthly, 2027, 2)
+	for i, id := range ids {
+		period := november
+		if id == "early" {
+			period = february
+		}
+		s.charge(id, period)
+		m := r.plant(sim.Plant{Customer: "cus_" + string(id), Metadata: markers(id, period), WithIntent: true})
+		if id == "nameless" {
+			m.Charge = ""
+		}
+		s.must(commands.Of(commands.NewRecordChargeOutcome(id, period, 1, 0, domain.Outcome{
+			Class: domain.Paid, ChargeID: m.Charge, IntentID: m.Intent, Money: usd(5000), Source: domain.SourceAnswer,
+		})))
+		r.eventually("the row follows the log", func() bool { return r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == i+1 })
+	}
+	r.plant(sim.Plant{Customer: "cus_shop", Amount: 777})
+	d := s.desk(nil)
+	for period, want := range map[domain.Period]int64{november: 10_000, february: 5000} {
+		v := d.books(t, sagas.Scope{Period: period})
+		if !v.Done() || len(v.Taken) != 1 || v.Taken["usd"] != want || v.Missing+v.Mismatches+v.Duplicates != 0 {
+			t.Errorf("of %s Stripe took %v, want %d: %+v", period, v.Taken, want, v)
+		}
+		if id, err := d.reconcile.Latest(t.Context(), sagas.Scope{Period: period}); err != nil || id != v.ID {
+			t.Errorf("the newest of %s is %d, %v, want %d", period, id, err, v.ID)
+		}
+	}
+	if v := d.books(t, sagas.Scope{}); v.Taken != nil {
+		t.Errorf("a comparison of everything tells %v of a period", v.Taken)
+	}
+}
+
 // world is a small one in which every kind of difference occurs.
 func differences(t *testing.T, r *rig, s *service) {
 	t.Helper()

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,27 +14,17 @@ import (
 // document reads one as it is answered.
 func (r *replica) document(token, path string) string {
 	r.t.Helper()
-	req, err := http.NewRequest(http.MethodGet, r.url+path, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		r.t.Fatalf("%s: %d %s %v", path, res.StatusCode, text, err)
+	status, text := r.send(token, http.MethodGet, path, "")
+	if status != http.StatusOK {
+		r.t.Fatalf("%s: %d %s", path, status, text)
 	}
 	return string(text)
 }
 
 // TestARunIsClosed: a run closes when its bills have ended and the books are
 // equal to Stripe's, and says why not until then. Its report is the same to the
-// byte as long as nothing more happens to the run, and after a refund the former
-// one can still be had by closing no second time.
+// byte whatever happens to the run's bills afterwards, until it is closed once
+// more.
 func TestARunIsClosed(t *testing.T) {
 	h := newHouse(t)
 	r := h.start(twoTokens(t))

@@ -19,6 +19,18 @@ import (
 // call sends a request with a token and reads the answer into a value.
 func (r *replica) call(token, method, path, body string, into any) (status int) {
 	r.t.Helper()
+	status, text := r.send(token, method, path, body)
+	if into != nil {
+		if err := json.Unmarshal(text, into); err != nil {
+			r.t.Fatalf("%s %s: %d %s", method, path, status, text)
+		}
+	}
+	return status
+}
+
+// send sends a request with a token; the answer is as it came.
+func (r *replica) send(token, method, path, body string) (status int, text []byte) {
+	r.t.Helper()
 	req, err := http.NewRequest(method, r.url+path, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
@@ -32,16 +44,10 @@ func (r *replica) call(token, method, path, body string, into any) (status int) 
 		r.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
+	if text, err = io.ReadAll(res.Body); err != nil {
 		r.t.Fatal(err)
 	}
-	if into != nil {
-		if err := json.Unmarshal(text, into); err != nil {
-			r.t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text)
-		}
-	}
-	return res.StatusCode
+	return res.StatusCode, text
 }
 
 // twoTokens lets an operator and a caller in.

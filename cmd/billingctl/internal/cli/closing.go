@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
@@ -47,19 +46,8 @@ func (r closeRun) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	scope, err := json.Marshal(map[string]string{"period": r.Period})
+	v, _, err := s.reconcile(c, map[string]string{"period": r.Period})
 	if err != nil {
-		return err
-	}
-	answer, err := c.Post(s.ctx, "/v1/reconciliations", scope)
-	if err != nil {
-		return fmt.Errorf("compare with Stripe: %w", err)
-	}
-	var v reconciliation
-	if err := json.Unmarshal(answer, &v); err != nil {
-		return fmt.Errorf("read the answer of billingd: %w", err)
-	}
-	if v, err = s.awaitReconciliation(c, "/v1/reconciliations/"+strconv.FormatInt(v.ID, 10)); err != nil {
 		return err
 	}
 	if v.State != "done" {
@@ -131,18 +119,8 @@ func writeReport(s *shell, v domain.RunReport) error {
 	for _, d := range v.Declines {
 		declines.Row(d.Code, d.DeclineCode, d.Class, d.Declines)
 	}
-	for i, table := range []*console.Table{totals, statuses, declines} {
-		if table.Empty() {
-			continue
-		}
-		if i > 0 {
-			if err := s.printf("\n"); err != nil {
-				return err
-			}
-		}
-		if err := table.Write(s.Out, ""); err != nil {
-			return err
-		}
+	if err := s.tables(totals, statuses, declines); err != nil {
+		return err
 	}
 	return s.printf("\nfacts %s  %s\nbills %s  %s\n", console.Count(int(v.Facts)), v.FactsSHA256, console.Count(int(v.Bills)), v.BillsSHA256)
 }

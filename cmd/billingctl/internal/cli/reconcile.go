@@ -99,20 +99,8 @@ func (r runReconcile) Run(s *shell) error {
 	if r.Since != "" {
 		scope["since"] = r.Since
 	}
-	body, err := json.Marshal(scope)
+	v, path, err := s.reconcile(c, scope)
 	if err != nil {
-		return err
-	}
-	answer, err := c.Post(s.ctx, "/v1/reconciliations", body)
-	if err != nil {
-		return fmt.Errorf("reconcile: %w", err)
-	}
-	var v reconciliation
-	if err := json.Unmarshal(answer, &v); err != nil {
-		return fmt.Errorf("read the answer of billingd: %w", err)
-	}
-	path := "/v1/reconciliations/" + strconv.FormatInt(v.ID, 10)
-	if v, err = s.awaitReconciliation(c, path); err != nil {
 		return err
 	}
 	document, err := wholeReconciliation(s, c, path)
@@ -138,6 +126,24 @@ func (r runReconcile) Run(s *shell) error {
 		return errReported
 	}
 	return nil
+}
+
+// reconcile has the books of a scope compared, and waits for the end.
+func (s *shell) reconcile(c *client.Client, scope map[string]string) (v reconciliation, path string, err error) {
+	body, err := json.Marshal(scope)
+	if err != nil {
+		return v, "", err
+	}
+	answer, err := c.Post(s.ctx, "/v1/reconciliations", body)
+	if err != nil {
+		return v, "", fmt.Errorf("reconcile: %w", err)
+	}
+	if err := json.Unmarshal(answer, &v); err != nil {
+		return v, "", fmt.Errorf("read the answer of billingd: %w", err)
+	}
+	path = "/v1/reconciliations/" + strconv.FormatInt(v.ID, 10)
+	v, err = s.awaitReconciliation(c, path)
+	return v, path, err
 }
 
 // awaitReconciliation shows how far it has come until it has ended.

@@ -83,6 +83,24 @@ func (s *shell) printf(format string, args ...any) error {
 	return err
 }
 
+// tables prints tables with a blank line between them, leaving out empty ones.
+func (s *shell) tables(all ...*console.Table) error {
+	between := ""
+	for _, table := range all {
+		if table.Empty() {
+			continue
+		}
+		if err := s.printf("%s", between); err != nil {
+			return err
+		}
+		if err := table.Write(s.Out, ""); err != nil {
+			return err
+		}
+		between = "\n"
+	}
+	return nil
+}
+
 func (s *shell) progress() console.Progress { return console.NewProgress(s.Err) }
 
 func (s *shell) asJSON() bool { return s.line.Output == "json" }

@@ -318,18 +318,5 @@ func (k vaultKey) write(s *shell) error {
 		}
 		changes.Row(moment(&r.At), r.What, from, to, moment(r.Until), r.By, r.Reason)
 	}
-	for i, table := range []*console.Table{lines, caps, secrets, changes} {
-		if table.Empty() {
-			continue
-		}
-		if i > 0 {
-			if err := s.printf("\n"); err != nil {
-				return err
-			}
-		}
-		if err := table.Write(s.Out, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.tables(lines, caps, secrets, changes)
 }

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -45,12 +47,25 @@ func (s *Server) registerClosing(r *sagas.Reconciler) {
 	list.Description = "A line a bill, ordered by customer. Its SHA-256 is the report's bills_sha256."
 	list.Responses = map[string]*huma.Response{"200": {Description: "The bills.", Content: map[string]*huma.MediaType{"text/csv": {Schema: &huma.Schema{Type: huma.TypeString}}}}, "default": s.problemResponse()}
 	s.handle(list, func(w http.ResponseWriter, req *http.Request) error {
-		body := &lateHeader{w: w, contentType: "text/csv; charset=utf-8"}
-		_, _, err := s.reads.RunReport(req.Context(), req.PathValue("period"), body)
-		if err != nil && body.begun {
-			panic(http.ErrAbortHandler) // half a list must not look like a whole one
+		// Into a file first: nobody who reads slowly shall hold a snapshot open, and
+		// half a list must not look like a whole one.
+		file, err := os.CreateTemp("", "billonce-bills-")
+		if err != nil {
+			return fmt.Errorf("keep the list of bills: %w", err)
 		}
-		return err
+		defer os.Remove(file.Name())
+		defer file.Close()
+		if _, _, err := s.reads.RunReport(req.Context(), req.PathValue("period"), file); err != nil {
+			return err
+		}
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("keep the list of bills: %w", err)
+		}
+		w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		if _, err := io.Copy(w, file); err != nil {
+			panic(http.ErrAbortHandler) // it has begun
+		}
+		return nil
 	})
 	if r == nil {
 		return
@@ -81,29 +96,28 @@ func (s *Server) closeRun(ctx context.Context, r *sagas.Reconciler, label string
 	if err != nil {
 		return v, domain.InvalidField("period", "must be a billing period such as 2026-11, 2026-Q3 or 2026")
 	}
-	var evidence commands.ClosingEvidence
-	var compared sagas.Reconciliation
 	scope := sagas.Scope{Period: period}
 	if id == 0 {
 		if id, err = r.Latest(ctx, scope); err != nil {
 			return v, err
 		}
 	}
-	if compared, err = r.Get(ctx, id); err != nil {
-		return v, err
-	}
-	evidence.ReconciliationID, evidence.Differences, evidence.AtStripe = compared.ID, compared.Unrepaired, compared.Taken
-	evidence.Compared = compared.Done() && compared.Scope == scope.String() && compared.StartedAt != nil
-	standing := projections.RunStanding{}
-	if evidence.Compared {
-		standing, err = s.reads.RunStanding(ctx, period, *compared.StartedAt)
-	} else {
-		standing, err = s.reads.RunStanding(ctx, period, compared.CreatedAt)
-	}
+	compared, err := r.Get(ctx, id)
 	if err != nil {
 		return v, err
 	}
-	evidence.Since, evidence.FallingDue, evidence.Parked = standing.Since, standing.FallingDue, standing.Parked
+	since := compared.CreatedAt
+	if compared.StartedAt != nil {
+		since = *compared.StartedAt
+	}
+	standing, err := s.reads.RunStanding(ctx, period, since)
+	if err != nil {
+		return v, err
+	}
+	evidence := commands.ClosingEvidence{
+		ReconciliationID: compared.ID, Compared: compared.Done() && compared.Scope == scope.String(), Differences: compared.Unrepaired, AtStripe: compared.Taken,
+		Since: standing.Since, FallingDue: standing.FallingDue, Parked: standing.Parked,
+	}
 	now, err := s.clock(ctx)
 	if err != nil {
 		return v, err
@@ -118,22 +132,4 @@ func (s *Server) closeRun(ctx context.Context, r *sagas.Reconciler, label string
 		return v, err
 	}
 	return closed{*closing, report}, nil
-}
-
-// lateHeader writes the header with the first byte, so that what fails before it
-// is still answered as a problem.
-type lateHeader struct {
-	w           http.ResponseWriter
-	contentType string
-	begun       bool
-}
-
-var _ io.Writer = (*lateHeader)(nil)
-
-func (l *lateHeader) Write(p []byte) (int, error) {
-	if !l.begun {
-		l.begun = true
-		l.w.Header().Set("Content-Type", l.contentType)
-	}
-	return l.w.Write(p)
 }
