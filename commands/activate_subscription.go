@@ -34,8 +34,14 @@ func (c ActivateSubscription) Decide(s domain.Customer) ([]domain.Event, error) 
 	if sub, ok := s.Subscription(); ok && sub.Status != domain.SubscriptionEnded {
 		return nil, domain.ErrSubscriptionExists
 	}
+	// What another system has billed is not billed again: the subscription starts
+	// here where that one's ended.
+	startsOn := c.StartsOn
+	if through := s.BilledThrough(); s.BilledBefore(domain.PeriodOf(c.Cadence, startsOn.Year, int(startsOn.Month))) {
+		startsOn = through.DayAfter()
+	}
 	return []domain.Event{domain.SubscriptionActivated{
-		CustomerID: c.CustomerID, Money: c.Amount, Cadence: c.Cadence, AnchorDay: c.AnchorDay, TimeZone: c.TimeZone, StartsOn: c.StartsOn,
+		CustomerID: c.CustomerID, Money: c.Amount, Cadence: c.Cadence, AnchorDay: c.AnchorDay, TimeZone: c.TimeZone, StartsOn: startsOn,
 	}}, nil
 }
 

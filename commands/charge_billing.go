@@ -36,6 +36,9 @@ func (c ChargeBilling) Decide(s domain.Customer) ([]domain.Event, error) {
 	case bill.Status.Final(), bill.Status == domain.BillClosingStatus:
 		return nil, domain.ErrBillClosed.With("the bill for %s is %s", c.BillingPeriod, bill.Status)
 	}
+	if s.BilledBefore(c.BillingPeriod) {
+		return nil, domain.ErrBilledBefore.With("another system has billed the customer through %s", s.BilledThrough())
+	}
 	sub, _ := s.Subscription()
 	if running := sub.Status == domain.SubscriptionActive || sub.Status == domain.SubscriptionOnHold; running && !bill.HasDue && !c.BillingPeriod.Fits(sub.Cadence) {
 		return nil, domain.ErrPeriodCadence // a year charged by hand would swallow the months

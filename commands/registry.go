@@ -48,6 +48,8 @@ type Spec struct {
 // Registry lists the public commands. Adding one is adding a line.
 var registry = []Spec{
 	public[registerCustomerBody]("register-customer", "Make a customer known", free),
+	public[importHistoryBody]("import-history", "Say through which period another system has billed", free),
+	public[importChargeBody]("import-charge", "Name the charge of a period that another system has billed", free),
 	public[activateSubscriptionBody]("activate-subscription", "Start a subscription", free),
 	public[changeSubscriptionAmountBody]("change-subscription-amount", "Change what is owed from a period on", keyed),
 	public[changePaymentMethodBody]("change-payment-method", "Set the payment method of later attempts", keyed),

@@ -101,7 +101,7 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	want := []string{
-		"register-customer", "activate-subscription", "change-subscription-amount", "change-payment-method",
+		"register-customer", "import-history", "import-charge", "activate-subscription", "change-subscription-amount", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
 		"declare-billing-due", "charge-billing", "retry-charge", "release-billing", "settle-billing", "write-off-billing",
 		"refund-charge", "accept-refund", "dismiss-refund-proposal", "pause-run", "resume-run",

@@ -50,6 +50,7 @@ const (
 	SourceEvents    Source = "events"    // an event read from Stripe's list
 	SourceReconcile Source = "reconcile" // a comparison of all three books
 	SourceOperator  Source = "operator"  // a person's word
+	SourceImport    Source = "import"    // the history of another system
 )
 
 // CustomerBilled says that a bill is paid, by which charge. It beats every

@@ -66,6 +66,7 @@ type Customer struct {
 	requested       PeriodSet // periods for which a charge was requested
 	billedPeriods   PeriodSet // periods that are paid, for ever
 	closedPeriods   PeriodSet // periods settled, written off or void
+	billedThrough   Period    // the last that another system has billed; zero: none
 	bills           bills
 	back            moneyBacks // what went back of their money, or may have to
 }
@@ -92,6 +93,14 @@ func (c Customer) Requested() PeriodSet { return c.requested }
 
 // BilledPeriods is the set of periods that are paid.
 func (c Customer) BilledPeriods() PeriodSet { return c.billedPeriods }
+
+// BilledThrough is the last period that another system has billed; zero if no
+// history was imported.
+func (c Customer) BilledThrough() Period { return c.billedThrough }
+
+// BilledBefore reports whether p was billed by another system: it begins before
+// the end of the history that was imported.
+func (c Customer) BilledBefore(p Period) bool { return p.BeginsBy(c.billedThrough) }
 
 // Bill is the bill for p, if anything is known of it.
 func (c Customer) Bill(p Period) (Bill, bool) { return c.bills.get(p) }
@@ -165,6 +174,8 @@ func (c Customer) Evolve(e Event) Customer {
 		c.stripeCustomer, c.paymentMethod = e.StripeCustomerID, e.PaymentMethodID
 	case PaymentMethodChanged:
 		c.paymentMethod = e.PaymentMethodID
+	case HistoryImported:
+		c.billedThrough = e.BilledThrough
 	case SubscriptionActivated:
 		c.hasSubscription = true
 		c.subscription = Subscription{

@@ -64,6 +64,16 @@ type SubscriptionCancelled struct {
 	Reason     string     `json:"reason,omitempty"`
 }
 
+// HistoryImported says that another system has billed the customer through a
+// period. Every period that begins before its end is billed already, whatever
+// its cadence; charges of that time that are known by their ids are facts of
+// their own, customer.billed.v1 with the source "import".
+type HistoryImported struct {
+	fact
+	CustomerID    CustomerID `json:"customer_id"`
+	BilledThrough Period     `json:"billed_through"`
+}
+
 // CancelMode is when a cancellation takes effect.
 type CancelMode string
 
@@ -91,3 +101,4 @@ func (SubscriptionPaused) EventName() string        { return "subscription.pause
 func (SubscriptionResumed) EventName() string       { return "subscription.resumed.v1" }
 func (SubscriptionCancelled) EventName() string     { return "subscription.cancelled.v1" }
 func (MonthlyBillingDue) EventName() string         { return "billing.due.v1" }
+func (HistoryImported) EventName() string           { return "customer.history_imported.v1" }

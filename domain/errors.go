@@ -95,6 +95,9 @@ var (
 	ErrAmountConflict       = &Error{Kind: Conflict, Code: "amount_conflict", Msg: "the bill is frozen at another amount"}
 	ErrChargeInFlight       = &Error{Kind: Conflict, Code: "charge_in_flight", Msg: "a charge for this bill is in flight; its outcome is not yet known"}
 	ErrAlreadyBilled        = &Error{Kind: Refused, Code: "already_billed", Msg: "the bill is paid"}
+	ErrBilledBefore         = &Error{Kind: Refused, Code: "billed_before", Msg: "another system has billed the period"}
+	ErrHistoryLate          = &Error{Kind: Refused, Code: "history_too_late", Msg: "history comes before the subscription and its bills"}
+	ErrNotHistory           = &Error{Kind: Refused, Code: "not_history", Msg: "the period is not part of the history that was imported"}
 	ErrBillClosed           = &Error{Kind: Refused, Code: "bill_closed", Msg: "the bill is settled, written off, void or being closed"}
 	ErrNotWaiting           = &Error{Kind: Refused, Code: "not_waiting", Msg: "the bill waits for nobody's word: it neither needs review nor may have been settled before a restore"}
 	ErrNotDeclined          = &Error{Kind: Refused, Code: "nothing_to_retry", Msg: "the last attempt has not been declined or rejected"}

@@ -37,7 +37,7 @@ func Fold[S State[S]](history iter.Seq[Event]) S {
 // Events is the catalogue: one zero value of every fact there is.
 func Events() iter.Seq[Event] {
 	return slices.Values([]Event{
-		CustomerRegistered{}, PaymentMethodChanged{},
+		CustomerRegistered{}, PaymentMethodChanged{}, HistoryImported{},
 		SubscriptionActivated{}, SubscriptionAmountChanged{}, SubscriptionPaused{}, SubscriptionResumed{}, SubscriptionCancelled{},
 		MonthlyBillingDue{},
 		ChargeRequested{}, ChargeAttemptStarted{}, ChargeIntentCommitted{},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Cadence is how often a subscription bills.
@@ -97,6 +98,16 @@ func (p Period) Fits(c Cadence) bool { return p.length != 0 && p.length == c.Mon
 // Overlaps reports whether p and q share a month.
 func (p Period) Overlaps(q Period) bool {
 	return p.first < q.first+q.length && q.first < p.first+p.length
+}
+
+// BeginsBy reports whether p begins before the end of q; no period begins by
+// none.
+func (p Period) BeginsBy(q Period) bool { return p.first < q.first+q.length }
+
+// DayAfter is the first day that p does not cover.
+func (p Period) DayAfter() Date {
+	y, m := p.Next().Start()
+	return Date{y, time.Month(m), 1}
 }
 
 // Before orders periods by their first month, then by length.

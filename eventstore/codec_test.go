@@ -35,6 +35,7 @@ func samples() map[string]domain.Event {
 	facts := []domain.Event{
 		domain.CustomerRegistered{CustomerID: c, StripeCustomerID: "cus_9s6XKzkNRiz8i3", PaymentMethodID: "pm_card_visa"},
 		domain.PaymentMethodChanged{CustomerID: c, PaymentMethodID: "pm_card_mastercard"},
+		domain.HistoryImported{CustomerID: c, BilledThrough: nov},
 		domain.SubscriptionActivated{
 			CustomerID: c, Money: domain.Money{Minor: 12340, Currency: "kwd"}, Cadence: domain.Quarterly, AnchorDay: 31, TimeZone: "America/Sao_Paulo",
 			StartsOn: domain.Date{Year: 2026, Month: time.November, Day: 1},

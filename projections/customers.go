@@ -16,7 +16,7 @@ import (
 // and their subscription with the period that falls due next.
 var Customers = Projection{
 	Name: "customers", Tables: []string{"customers"}, fold: foldCustomers,
-	Events: names(domain.CustomerRegistered{}, domain.PaymentMethodChanged{},
+	Events: names(domain.CustomerRegistered{}, domain.PaymentMethodChanged{}, domain.HistoryImported{},
 		domain.SubscriptionActivated{}, domain.SubscriptionAmountChanged{},
 		domain.SubscriptionPaused{}, domain.SubscriptionResumed{}, domain.SubscriptionCancelled{},
 		domain.MonthlyBillingDue{}),
@@ -28,6 +28,7 @@ type customerRow struct {
 	partition                     int16
 	registeredAt                  *time.Time
 	stripeCustomer, paymentMethod string
+	billedThrough                 string
 
 	// domain.Subscription
 	status    string
@@ -56,6 +57,7 @@ var customersTable = table[customerRow]{name: "customers", keys: 1, columns: []c
 	col("registered_at", func(r *customerRow) **time.Time { return &r.registeredAt }),
 	col("stripe_customer_id", func(r *customerRow) *string { return &r.stripeCustomer }),
 	col("payment_method_id", func(r *customerRow) *string { return &r.paymentMethod }),
+	col("billed_through", func(r *customerRow) *string { return &r.billedThrough }),
 	col("status", func(r *customerRow) *string { return &r.status }),
 	col("amount_minor", func(r *customerRow) *int64 { return &r.amount }),
 	col("currency", func(r *customerRow) *string { return &r.currency }),
@@ -129,6 +131,8 @@ func (row *customerRow) apply(r eventstore.Recorded) error {
 		row.stripeCustomer, row.paymentMethod = e.StripeCustomerID, e.PaymentMethodID
 	case domain.PaymentMethodChanged:
 		row.paymentMethod = e.PaymentMethodID
+	case domain.HistoryImported:
+		row.billedThrough = e.BilledThrough.String()
 	case domain.SubscriptionActivated:
 		row.nextPeriod = firstAfter(periodOf(row.lastPeriod), after.First()).String()
 	case domain.SubscriptionPaused:

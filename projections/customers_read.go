@@ -16,6 +16,7 @@ type Customer struct {
 	StripeCustomerID string            `json:"stripe_customer_id"`
 	PaymentMethodID  string            `json:"payment_method_id"` // of attempts yet to be requested
 	RegisteredAt     *time.Time        `json:"registered_at,omitempty"`
+	BilledThrough    domain.Period     `json:"billed_through,omitzero"` // by another system, before the customer came here
 	Subscription     *Subscription     `json:"subscription,omitempty"`
 	UpdatedAt        time.Time         `json:"updated_at"`
 	Position         eventstore.Place  `json:"position"` // of the newest fact
@@ -125,6 +126,7 @@ func (row *customerRow) read() (Customer, error) {
 		StripeCustomerID: row.stripeCustomer,
 		PaymentMethodID:  row.paymentMethod,
 		RegisteredAt:     inUTC(row.registeredAt),
+		BilledThrough:    periodOf(row.billedThrough),
 		UpdatedAt:        row.updatedAt.UTC(),
 		Position:         eventstore.Place{Partition: row.partition, Position: row.last},
 	}

@@ -170,6 +170,7 @@ func anyhow(t *rapid.T, id domain.CustomerID) (history []domain.Event) {
 		history = append(history, rapid.SampledFrom([]domain.Event{
 			domain.CustomerRegistered{CustomerID: id, StripeCustomerID: "cus_1", PaymentMethodID: "pm_1"},
 			domain.PaymentMethodChanged{CustomerID: id, PaymentMethodID: "pm_2"},
+			domain.HistoryImported{CustomerID: id, BilledThrough: p},
 			domain.SubscriptionActivated{CustomerID: id, Money: m, Cadence: domain.Monthly, AnchorDay: 3, TimeZone: "Asia/Tokyo", StartsOn: domain.Date{Year: 2026, Month: 10, Day: 5}},
 			domain.SubscriptionAmountChanged{CustomerID: id, AmountMinor: minor, EffectivePeriod: p},
 			domain.SubscriptionPaused{CustomerID: id, At: noon, Reason: "rest"},
