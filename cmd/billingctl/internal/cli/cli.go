@@ -34,7 +34,7 @@ type commandLine struct {
 	Demo        demoCommand        `cmd:"" help:"Bill a month of made-up customers on real parts, with a kill -9 in the middle, and check the books."`
 	Selftest    selftestCommand    `cmd:"" help:"Kill, freeze and lie to the service in every way there is, and check that no bill is doubled or lost."`
 	Dispatch    dispatchCommand    `cmd:"" help:"Send one command to the service."`
-	Import      importCommand      `cmd:"" help:"Import customers from a file of NDJSON."`
+	Import      importCommand      `cmd:"" help:"Import customers, with their history, from a file of NDJSON or CSV."`
 	Events      eventsCommand      `cmd:"" help:"Read the log."`
 	Bill        billCommand        `cmd:"" help:"Tell the whole story of one bill."`
 	Runs        runsCommand        `cmd:"" help:"See a billing period."`

@@ -4,21 +4,36 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/billonce/billonce/cmd/billingctl/internal/client"
 	"github.com/billonce/billonce/cmd/billingctl/internal/imports"
+	"github.com/billonce/billonce/sagas/stripegateway"
 )
 
 // importCommand imports customers.
 type importCommand struct {
-	File string `arg:"" help:"File of NDJSON, a customer a line; - is standard input." placeholder:"FILE.ndjson"`
+	File         string         `arg:"" help:"File of NDJSON, a customer a line, or of CSV; - is standard input." placeholder:"FILE.ndjson|FILE.csv"`
+	Format       imports.Format `help:"How the file holds its rows: ndjson or csv. Left out: csv if its name ends so." enum:",ndjson,csv" default:"" placeholder:"FORMAT"`
+	DryRun       bool           `help:"Check every row and send nothing; the service is not needed."`
+	KeyNamespace bool           `help:"Before anything is sent, read which keys were used at Stripe, and refuse rows whose next bills would have one of them. Needs STRIPE_API_BASE and STRIPE_API_KEY."`
 }
 
 // Help is the file's format.
 func (importCommand) Help() string {
-	return `A line holds a customer and what they pay for, and nothing else in this version:
+	return `A row holds a customer and what they pay for:
 
 {"customer_id": "cust_1", "stripe_customer_id": "cus_1", "payment_method_id": "pm_1", "amount_minor": 4900, "currency": "usd", "cadence": "monthly", "anchor_day": 1, "time_zone": "Europe/Berlin", "starts_on": "2026-12-01"}
+
+and, if another system has billed them, the last period it has billed and the charges that are known:
+
+"billed_through": "2026-11", "charges": [{"billing_period": "2026-11", "charge_id": "ch_1", "amount_minor": 4900}]
+
+Nothing up to the end of that period is billed here. A CSV file names these fields in its first line; a cell of charges holds the same JSON.
 
 The same import again changes nothing. Rows that are refused are named by their line; the others are imported.`
 }
@@ -28,26 +43,38 @@ const shownFaults = 50
 
 // Run imports the file.
 func (i importCommand) Run(s *shell) error {
-	c, err := s.client()
-	if err != nil {
-		return err
+	if i.Format == "" && strings.EqualFold(filepath.Ext(i.File), ".csv") {
+		i.Format = imports.CSV
+	}
+	options := imports.Options{Format: i.Format, DryRun: i.DryRun}
+	var c *client.Client
+	var err error
+	if !i.DryRun {
+		if c, err = s.client(); err != nil {
+			return err
+		}
 	}
 	in, rows, err := i.open(s)
 	if err != nil {
 		return usageError{fmt.Errorf("import: %w", err)}
 	}
 	defer in.Close()
+	if i.KeyNamespace {
+		if options.Used, err = usedKeys(s); err != nil {
+			return err
+		}
+	}
 	bar := s.progress().Start("importing", "customers", rows)
 	var refused []imports.RowError
-	result, err := imports.Run(s.ctx, c, in, imports.Options{
-		Progress: bar.Set,
-		Refused: func(e imports.RowError) {
-			if len(refused) < shownFaults {
-				refused = append(refused, e)
-			}
-		},
-	})
+	options.Progress = bar.Set
+	options.Refused = func(e imports.RowError) {
+		if len(refused) < shownFaults {
+			refused = append(refused, e)
+		}
+	}
+	result, err := imports.Run(s.ctx, c, in, options)
 	bar.End()
+	slices.SortStableFunc(refused, func(a, b imports.RowError) int { return a.Row - b.Row })
 	for _, e := range refused {
 		_, _ = fmt.Fprintln(s.Err, e)
 	}
@@ -57,11 +84,32 @@ func (i importCommand) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	err = s.printf("import: rows=%d imported=%d replayed=%d failed=%d\n", result.Rows, result.Imported, result.Replayed, result.Failed)
+	if i.DryRun {
+		err = s.printf("import: rows=%d valid=%d failed=%d sent=0\n", result.Rows, result.Imported, result.Failed)
+	} else {
+		err = s.printf("import: rows=%d imported=%d replayed=%d failed=%d\n", result.Rows, result.Imported, result.Replayed, result.Failed)
+	}
 	if err == nil && result.Failed > 0 {
 		err = errReported
 	}
 	return err
+}
+
+// usedKeys reads which keys of our form were used at Stripe.
+func usedKeys(s *shell) (*imports.UsedKeys, error) {
+	gateway, err := stripegateway.New(stripegateway.Config{
+		BaseURL: os.Getenv("STRIPE_API_BASE"), Key: os.Getenv("STRIPE_API_KEY"), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--key-namespace needs STRIPE_API_BASE and STRIPE_API_KEY: %w", err)}
+	}
+	bar := s.progress().Start("reading Stripe's events", "events", 0)
+	used, err := imports.ReadUsedKeys(s.ctx, gateway, bar.Set)
+	bar.End()
+	if err == nil {
+		_, _ = fmt.Fprintf(s.Err, "keys of our form in use at Stripe: %d\n", used.Len())
+	}
+	return used, err
 }
 
 // open opens the file and counts its rows; those of a pipe are not known.
