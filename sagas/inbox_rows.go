@@ -60,12 +60,14 @@ func findBills(ctx context.Context, tx pgx.Tx, items []*item) error {
 		return nil
 	}
 	// Rows know intents. Of a bill that was recovered there is no row, but other
-	// news may have come with markers.
+	// news may have come with markers, or it was imported.
 	rows, err := tx.Query(ctx, `
 		SELECT intent_id, '', customer_id, billing_period FROM billing_records WHERE intent_id = ANY($1)
 		UNION ALL
 		SELECT coalesce(intent_id, ''), coalesce(charge_id, ''), customer_id, billing_period FROM webhook_inbox
-		WHERE customer_id IS NOT NULL AND (intent_id = ANY($1) OR charge_id = ANY($2))`, intents, charges)
+		WHERE customer_id IS NOT NULL AND (intent_id = ANY($1) OR charge_id = ANY($2))
+		UNION ALL
+		SELECT '', charge_id, customer_id, billing_period FROM imported_charges WHERE charge_id = ANY($2)`, intents, charges)
 	if err != nil {
 		return fmt.Errorf("find the bills of news: %w", err)
 	}

@@ -54,6 +54,10 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 			}
 		case domain.CustomerBilled: // the collector has moved the row itself; this is for every other road
 			paid = append(paid, ending{e.CustomerID, e.BillingPeriod, r.Position})
+			if e.Source == domain.SourceImport {
+				writes.Queue(`INSERT INTO imported_charges (charge_id, customer_id, billing_period) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`,
+					e.ChargeID, string(e.CustomerID), e.BillingPeriod.String())
+			}
 		case domain.BillSettled:
 			void = append(void, ending{e.CustomerID, e.BillingPeriod, r.Position})
 		case domain.BillWrittenOff:

@@ -199,13 +199,13 @@ func (p *pass) compare(ctx context.Context, page []Found, counted bool) error {
 			p.charges++
 		}
 	}
-	named, err := p.byIntent(ctx, strangers)
+	named, err := p.named(ctx, strangers)
 	if err != nil {
 		return err
 	}
-	for _, f := range strangers {
-		b, known := named[f.IntentID]
-		if known = known && f.IntentID != ""; known {
+	for i, f := range strangers {
+		b, known := named[i]
+		if known {
 			ours = append(ours, p.success(b, f))
 			if counted && b.period == p.scope.Period {
 				p.took(f.Amount)
@@ -233,28 +233,35 @@ func (p *pass) success(b bill, f Found) success {
 	return success{bill: b, found: f, source: domain.SourceReconcile, recovered: true, evidence: f.ID + " " + f.Status}
 }
 
-// byIntent names the bills whose committed intents are given.
-func (p *pass) byIntent(ctx context.Context, all []Found) (map[string]bill, error) {
+// named are the bills, by index, of those whose intents were committed or whose
+// charges were imported.
+func (p *pass) named(ctx context.Context, all []Found) (map[int]bill, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	intents := make([]string, len(all))
+	intents, charges := make([]string, len(all)), make([]string, len(all))
 	for i, f := range all {
-		intents[i] = f.IntentID
+		intents[i], charges[i] = f.IntentID, f.ChargeID
 	}
-	rows, err := p.pool.Query(ctx, `SELECT intent_id, customer_id, billing_period FROM billing_records WHERE intent_id = ANY($1)`, intents)
+	rows, err := p.pool.Query(ctx, `
+		SELECT n - 1, r.customer_id, r.billing_period FROM unnest($1::text[]) WITH ORDINALITY AS u(intent, n) JOIN billing_records r ON r.intent_id = u.intent
+		WHERE u.intent <> ''
+		UNION ALL
+		SELECT n - 1, i.customer_id, i.billing_period FROM unnest($2::text[]) WITH ORDINALITY AS u(charge, n) JOIN imported_charges i ON i.charge_id = u.charge`,
+		intents, charges)
 	if err != nil {
-		return nil, fmt.Errorf("find bills by intent: %w", err)
+		return nil, fmt.Errorf("find bills by intent and charge: %w", err)
 	}
 	defer rows.Close()
-	named := map[string]bill{}
+	named := map[int]bill{}
 	for rows.Next() {
-		var intent, customer, period string
-		if err := rows.Scan(&intent, &customer, &period); err != nil {
-			return nil, fmt.Errorf("find bills by intent: %w", err)
+		var i int
+		var customer, period string
+		if err := rows.Scan(&i, &customer, &period); err != nil {
+			return nil, fmt.Errorf("find bills by intent and charge: %w", err)
 		}
 		if q, err := domain.ParsePeriod(period); err == nil {
-			named[intent] = bill{domain.CustomerID(customer), q}
+			named[i] = bill{domain.CustomerID(customer), q}
 		}
 	}
 	return named, rows.Err()

@@ -13,7 +13,7 @@ import (
 // sighting is a success at Stripe that the sweep has met.
 type sighting struct {
 	Found
-	ours   bool   // a bill's, by its markers or its intent
+	ours   bool   // a bill's, by its markers, its intent or an import
 	detail string // of one that is not: why
 }
 
