@@ -32,7 +32,7 @@ var floors = map[string][]string{
 	"cmd/stripesim":              {"domain", "cmd/internal"},
 	"cmd/spendproxy":             {"domain", "cmd/internal"},
 	"cmd/billingd":               {"cmd/internal", "domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "sagas", "sagas/stripegateway", "sagas/vault", "projections", "migrations"},
-	"cmd/billingctl":             {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "projections", "migrations", "sagas"},
+	"cmd/billingctl":             {"domain", "eventstore", "eventstore/tracking", "eventstore/pglocal", "commands", "projections", "migrations", "sagas", "sagas/stripegateway"},
 }
 
 // outside says which rooms may import a module, or a part of the standard library.
