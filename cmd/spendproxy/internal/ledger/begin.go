@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"time"
@@ -38,6 +39,9 @@ func (p *page) begin(ask Ask) (Decision, string) {
 		return a.refuse(policy.Refuse(http.StatusBadRequest, policy.CodeNoKey, "a POST needs an Idempotency-Key")), ""
 	}
 	former := p.keys[a.Call.Key]
+	if verdict := a.judgeDerived(former); a.binds(verdict) {
+		return a.refuse(verdict), ""
+	}
 	if former != nil && former.fingerprint != a.Call.Fingerprint {
 		return a.refuse(policy.Refuse(http.StatusBadRequest, policy.CodeReused, "the Idempotency-Key was sent before with another path or other parameters")), ""
 	}
@@ -78,6 +82,20 @@ func (p *page) begin(ask Ask) (Decision, string) {
 		bill.Fixed, bill.changed = true, true
 	}
 	return a.forward(former, reservation)
+}
+
+// judgeDerived judges the use of a bill's key by a vault key without a manifest.
+// What it sent before the bill was known is out already, and may be sent again.
+func (a *asking) judgeDerived(former *sentKey) policy.Verdict {
+	owner, owned := a.page.owners[policy.ChargeKeyIn(a.Call.Key)]
+	if !owned || a.vault.grant.Manifest || former != nil && former.vault == a.vault.id {
+		return policy.Verdict{Allow: true}
+	}
+	var known *policy.Evidence
+	if o := a.page.objects[cmp.Or(a.Call.Charge, a.Call.Intent)]; o != nil {
+		known = &o.Evidence
+	}
+	return policy.JudgeDerived(a.Call, owner, known)
 }
 
 // binds tells whether a verdict refuses. One that gives way to the key's mode is

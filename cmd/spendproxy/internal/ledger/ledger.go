@@ -167,7 +167,7 @@ func (l *Ledger) newPage(ctx context.Context) (*page, error) {
 	p := &page{
 		quiet: l.options.Quiet, quietStored: l.options.QuietStored,
 		vaults: map[string]*vault{}, keys: map[string]*sentKey{}, answers: map[string]*Answer{}, objects: map[string]*object{},
-		subjects: map[string]*subject{}, bills: map[policy.BillID]*obligation{}, books: map[bookID]*book{}, paid: map[policy.BillID]string{},
+		subjects: map[string]*subject{}, bills: map[policy.BillID]*obligation{}, books: map[bookID]*book{}, paid: map[policy.BillID]string{}, owners: map[string]policy.BillID{},
 	}
 	now, err := l.now(ctx)
 	p.now = now

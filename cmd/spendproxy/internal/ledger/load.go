@@ -18,10 +18,11 @@ import (
 type wanted struct {
 	vaults, keys, objects, subjects map[string]bool
 	bills                           map[policy.BillID]bool
+	derived                         map[derivedKey]bool
 }
 
 func newWanted() *wanted {
-	return &wanted{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[policy.BillID]bool{}}
+	return &wanted{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[policy.BillID]bool{}, map[derivedKey]bool{}}
 }
 
 func (w *wanted) bill(b policy.BillID) {
@@ -51,6 +52,17 @@ func (w *wanted) call(c policy.Call) {
 	w.object(c.Object, c.Charge, c.Intent)
 	w.subjects[keySubject(c.Key)] = true
 	w.bill(c.Bill)
+}
+
+// derivedKey is a charge key in the hands of a vault key.
+type derivedKey struct{ vault, charge string }
+
+// owner asks which bill an idempotency key belongs to; of a vault key with a
+// manifest the bill itself is judged.
+func (w *wanted) owner(vault, key string) {
+	if charge := policy.ChargeKeyIn(key); charge != "" {
+		w.derived[derivedKey{vault, charge}] = true
+	}
 }
 
 func list(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
@@ -121,6 +133,7 @@ func (p *page) load(ctx context.Context, conn *pgx.Conn, w *wanted) error {
 	if len(w.bills) > 0 {
 		p.queueObligations(second, w.bills)
 	}
+	p.queueOwners(second, w.derived)
 	if second.Len() == 0 {
 		return nil
 	}
@@ -327,6 +340,35 @@ func (p *page) queueObligations(b *pgx.Batch, bills map[policy.BillID]bool) {
 			return err
 		})
 }
+
+// queueOwners reads the bills that charge keys belong to: by their beginning,
+// which the tables hold, and then by the whole.
+func (p *page) queueOwners(b *pgx.Batch, derived map[derivedKey]bool) {
+	var beginnings []string
+	for k := range derived {
+		if v := p.vaults[k.vault]; v != nil && !v.grant.Manifest {
+			beginnings = append(beginnings, k.charge[:16])
+		}
+	}
+	if len(beginnings) == 0 {
+		return
+	}
+	each(b.Queue(`SELECT customer_id, billing_period FROM spendproxy.obligations WHERE spendproxy.charge_keys(customer_id, billing_period) && $1`, beginnings),
+		func(rows pgx.Rows) error {
+			var customer, period string
+			if err := rows.Scan(&customer, &period); err != nil {
+				return err
+			}
+			bill := billOf(customer, period)
+			for attempt := 1; attempt <= indexedAttempts; attempt++ {
+				p.owners[string(domain.ChargeKey(bill.Customer, bill.Period, attempt))] = bill
+			}
+			return nil
+		})
+}
+
+// indexedAttempts are those of spendproxy.charge_keys.
+const indexedAttempts = 8
 
 func timeOf(t *time.Time) time.Time {
 	if t == nil {

@@ -23,6 +23,7 @@ func (l *Ledger) Begin(ctx context.Context, a Ask) (Decision, error) {
 		want: func(w *wanted) {
 			w.vaults[a.VaultKey] = true
 			w.call(a.Call)
+			w.owner(a.VaultKey, a.Call.Key)
 		},
 		apply: func(p *page) error {
 			d, u.subject = p.begin(a)

@@ -24,6 +24,7 @@ type page struct {
 	subjects map[string]*subject
 	bills    map[policy.BillID]*obligation
 	books    map[bookID]*book
+	owners   map[string]policy.BillID // by the charge key that their idempotency keys begin with
 
 	audit  []auditRow
 	alarms []string

@@ -142,10 +142,23 @@ func isChargeKey(key string, b BillID) bool {
 	return ok && (rest == "" || isNumber(rest, "-i", 2))
 }
 
+// chargeKeyLength is that of domain.ChargeKey, with which every Idempotency-Key
+// of a bill begins.
+const chargeKeyLength = 32
+
+// ChargeKeyIn is the charge key that an Idempotency-Key begins with, if it is
+// made like a bill's; else empty.
+func ChargeKeyIn(key string) string {
+	if len(key) < chargeKeyLength || strings.Trim(key[:chargeKeyLength], "0123456789abcdef") != "" {
+		return ""
+	}
+	return key[:chargeKeyLength]
+}
+
 // cutCharge cuts the key of some attempt off. Most keys that are none do not
 // look like one, and cost nothing.
 func cutCharge(key string, b BillID) (rest string, ok bool) {
-	if len(key) < 32 || strings.Trim(key[:32], "0123456789abcdef") != "" {
+	if ChargeKeyIn(key) == "" {
 		return "", false
 	}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {

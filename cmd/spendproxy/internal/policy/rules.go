@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/billonce/billonce/domain"
 )
 
 // Judge says whether the rules of a key permit a call: its operation, its
@@ -46,6 +48,21 @@ func JudgeUnbound(c Call, known *Evidence) Verdict {
 		return billOfARun(known.Bill)
 	}
 	return allowed("it is about no bill")
+}
+
+// JudgeDerived judges a call of a key without a manifest whose Idempotency-Key
+// derives from the bill owner. Stripe's keys are one space: whoever sends a bill's
+// key first, with whatever parameters, makes Stripe refuse the bill's own call. So
+// such a key cancels an intent, or gives money of that bill back, and does nothing
+// else. known is what a refund gives back of, nil while it is not known.
+func JudgeDerived(c Call, owner BillID, known *Evidence) Verdict {
+	switch charge := string(domain.ChargeKey(owner.Customer, owner.Period, 1)); {
+	case c.Rule == IntentsCancel && c.Key == charge+"-cancel-"+c.Object:
+	case c.Rule == RefundsCreate && strings.HasPrefix(c.Key, charge+"-refund-") && (known == nil || known.Bill == owner):
+	default:
+		return Refuse(http.StatusForbidden, CodeBill, "the Idempotency-Key derives from the bill %s, which only the key of its run may charge", owner)
+	}
+	return allowed("it is about the bill that its key derives from")
 }
 
 func billOfARun(b BillID) Verdict {

@@ -29,7 +29,7 @@ const (
 	CodeMismatch      Code = "bill_mismatch"       // 403: amount, currency or customer are not the bill's
 	CodeKey           Code = "key_not_derived"     // 403: the idempotency key is not the bill's
 	CodePaid          Code = "already_charged"     // 403: the bill has succeeded by another charge
-	CodeBill          Code = "bill_of_a_run"       // 403: a key without a manifest names a bill
+	CodeBill          Code = "bill_of_a_run"       // 403: a key without a manifest names a bill, or uses its keys
 	CodeInFlight      Code = "charge_unresolved"   // 403: another charge of the bill may still succeed
 	CodeCurrency      Code = "currency_not_capped" // 403: the key has no cap in the currency
 	CodeTarget        Code = "path_refused"        // 403: not a canonical path of an operation that is known
