@@ -1,21 +1,26 @@
 package commands
 
-import "github.com/billonce/billonce/domain"
+import (
+	"time"
+
+	"github.com/billonce/billonce/domain"
+)
 
 // ChangeSubscriptionAmount sets what is owed from a period on. A period that
-// has fallen due keeps its amount.
+// has fallen due keeps its amount, whether it is declared yet or not.
 type ChangeSubscriptionAmount struct {
 	key             domain.Key
 	CustomerID      domain.CustomerID `json:"customer_id"`
 	AmountMinor     int64             `json:"amount_minor"`
 	Currency        domain.Currency   `json:"currency,omitempty"`         // empty: the subscription's
 	EffectivePeriod domain.Period     `json:"effective_period,omitempty"` // none: the first that is not frozen yet
+	At              time.Time         `json:"-"`                          // business time, UTC
 }
 
 // NewChangeSubscriptionAmount builds the command; id is the caller's key, since
 // equal changes at different times are legitimate.
-func NewChangeSubscriptionAmount(c domain.CustomerID, minor int64, currency domain.Currency, from domain.Period, id domain.Key) ChangeSubscriptionAmount {
-	return ChangeSubscriptionAmount{domain.KeyOf("change-subscription-amount", string(c), string(id)), c, minor, currency, from}
+func NewChangeSubscriptionAmount(c domain.CustomerID, minor int64, currency domain.Currency, from domain.Period, at time.Time, id domain.Key) ChangeSubscriptionAmount {
+	return ChangeSubscriptionAmount{domain.KeyOf("change-subscription-amount", string(c), string(id)), c, minor, currency, from, at.UTC()}
 }
 
 func (ChangeSubscriptionAmount) Name() string              { return "change-subscription-amount" }
@@ -34,12 +39,7 @@ func (c ChangeSubscriptionAmount) Decide(s domain.Customer) ([]domain.Event, err
 	if _, err := domain.ParseMoney(c.AmountMinor, string(sub.Amount.Currency)); err != nil {
 		return nil, err
 	}
-	open := sub.First()
-	for b := range s.Bills() {
-		for open.Before(b.Period) || open.Overlaps(b.Period) {
-			open = open.Next()
-		}
-	}
+	open := s.OpenPeriod(c.At)
 	from := c.EffectivePeriod
 	switch {
 	case from.IsZero():
@@ -73,7 +73,7 @@ func (b changeSubscriptionAmountBody) build(in Input) (Request, error) {
 	if b.EffectivePeriod != "" {
 		from = checkPeriod(&v, "effective_period", b.EffectivePeriod)
 	}
-	return v.request(Of(NewChangeSubscriptionAmount(id, b.AmountMinor, currency, from, in.Key)))
+	return v.request(Of(NewChangeSubscriptionAmount(id, b.AmountMinor, currency, from, in.Now, in.Key)))
 }
 
 // activeSubscription is the customer's subscription, unless there is none or

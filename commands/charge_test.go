@@ -23,7 +23,12 @@ func TestDeclareBillingDue(t *testing.T) {
 
 	customer.Given().When(declare).ThenRefused(domain.ErrUnknownCustomer)
 	customer.Given(registered).When(declare).ThenRefused(domain.ErrNoSubscription)
-	subscribed.And(paused).When(declare).ThenRefused(domain.ErrSubscriptionState)
+	subscribed.And(paused).When(declare).Then(due) // it was due before the pause
+	late := domain.SubscriptionResumed{CustomerID: ada, At: noon.AddDate(0, 1, 0)}
+	for _, story := range [][]domain.Event{{paused}, {paused, late}} { // due within the pause
+		subscribed.And(story...).When(commands.NewDeclareBillingDue(ada, dec)).ThenRefused(domain.ErrSubscriptionState)
+	}
+	subscribed.And(paused, late).When(commands.NewDeclareBillingDue(ada, period("2027-01"))).Then(dueFor(period("2027-01")))
 	subscribed.And(cancelledNow).When(declare).ThenRefused(domain.ErrCancelled)
 	subscribed.And(cancelledEnd).When(declare).Then(due) // it was due before the cancellation
 	subscribed.And(cancelledEnd).When(commands.NewDeclareBillingDue(ada, dec)).ThenRefused(domain.ErrCancelled)

@@ -37,11 +37,14 @@ func (c DeclareBillingDue) Decide(s domain.Customer) ([]domain.Event, error) {
 	if bill, _ := s.Bill(c.BillingPeriod); bill.Status.Known() {
 		return nil, nil // due, requested, paid or closed already
 	}
-	switch {
-	case sub.Status == domain.SubscriptionOnHold:
-		return nil, domain.ErrSubscriptionState.With("the subscription is paused")
-	case !sub.Bills(c.BillingPeriod):
-		return nil, domain.ErrCancelled
+	if !sub.Bills(c.BillingPeriod) {
+		switch sub.Status {
+		case domain.SubscriptionOnHold:
+			return nil, domain.ErrSubscriptionState.With("the subscription is paused")
+		case domain.SubscriptionEnded:
+			return nil, domain.ErrCancelled
+		}
+		return nil, domain.ErrSubscriptionState.With("the subscription was paused when %s fell due", c.BillingPeriod)
 	}
 	if q, overlaps := s.Overlapping(c.BillingPeriod); overlaps {
 		return nil, domain.ErrPeriodOverlaps.With("%s overlaps %s", c.BillingPeriod, q)

@@ -20,8 +20,11 @@ func TestKeysOfCommands(t *testing.T) {
 		{func() commands.Command[domain.Customer] { return commands.NewRegisterCustomer(ada, "cus_1", "pm_1") }, "register-customer/ada"},
 		{func() commands.Command[domain.Customer] { return commands.NewActivateSubscription(ada, usd49, monthly) }, "activate-subscription/ada/2026-01-01"},
 		{func() commands.Command[domain.Customer] {
-			return commands.NewChangeSubscriptionAmount(ada, 5900, "usd", dec, "k1")
+			return commands.NewChangeSubscriptionAmount(ada, 5900, "usd", dec, noon, "k1")
 		}, "change-subscription-amount/ada/k1"},
+		{func() commands.Command[domain.Customer] {
+			return commands.NewChangeSubscriptionSchedule(ada, 15, "Asia/Tokyo", dec, noon, "k1")
+		}, "change-subscription-schedule/ada/k1"},
 		{func() commands.Command[domain.Customer] { return commands.NewChangePaymentMethod(ada, "pm_2", "k1") }, "change-payment-method/ada/k1"},
 		{func() commands.Command[domain.Customer] { return commands.NewPauseSubscription(ada, "", noon, "k1") }, "pause-subscription/ada/k1"},
 		{func() commands.Command[domain.Customer] { return commands.NewResumeSubscription(ada, noon, "k1") }, "resume-subscription/ada/k1"},
@@ -82,8 +85,8 @@ func TestFingerprints(t *testing.T) {
 		{"a later resumption", commands.NewResumeSubscription(ada, noon, "k1"), commands.NewResumeSubscription(ada, later, "k1"), true},
 		{"a later cancellation", commands.NewCancelSubscription(ada, domain.CancelNow, "x", noon, "k1"), commands.NewCancelSubscription(ada, domain.CancelNow, "y", later, "k1"), true},
 		{"another cancellation", commands.NewCancelSubscription(ada, domain.CancelNow, "", noon, "k1"), commands.NewCancelSubscription(ada, domain.CancelPeriodEnd, "", noon, "k1"), false},
-		{"another new price", commands.NewChangeSubscriptionAmount(ada, 5900, "", dec, "k1"), commands.NewChangeSubscriptionAmount(ada, 5901, "", dec, "k1"), false},
-		{"from another period", commands.NewChangeSubscriptionAmount(ada, 5900, "", dec, "k1"), commands.NewChangeSubscriptionAmount(ada, 5900, "", nov, "k1"), false},
+		{"another new price", commands.NewChangeSubscriptionAmount(ada, 5900, "", dec, noon, "k1"), commands.NewChangeSubscriptionAmount(ada, 5901, "", dec, noon, "k1"), false},
+		{"from another period", commands.NewChangeSubscriptionAmount(ada, 5900, "", dec, noon, "k1"), commands.NewChangeSubscriptionAmount(ada, 5900, "", nov, noon, "k1"), false},
 		{"another new method", commands.NewChangePaymentMethod(ada, "pm_2", "k1"), commands.NewChangePaymentMethod(ada, "pm_3", "k1"), false},
 		{"another reference", commands.NewSettleBilling(ada, nov, "wire 7", "k1"), commands.NewSettleBilling(ada, nov, "wire 8", "k1"), false},
 		{"another reason to write off", commands.NewWriteOffBilling(ada, nov, "gone", "k1"), commands.NewWriteOffBilling(ada, nov, "dead", "k1"), false},

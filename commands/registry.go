@@ -52,6 +52,7 @@ var registry = []Spec{
 	public[importChargeBody]("import-charge", "Name the charge of a period that another system has billed", free),
 	public[activateSubscriptionBody]("activate-subscription", "Start a subscription", free),
 	public[changeSubscriptionAmountBody]("change-subscription-amount", "Change what is owed from a period on", keyed),
+	public[changeSubscriptionScheduleBody]("change-subscription-schedule", "Change anchor day or time zone from a period on", keyed),
 	public[changePaymentMethodBody]("change-payment-method", "Set the payment method of later attempts", keyed),
 	public[pauseSubscriptionBody]("pause-subscription", "Stop new dues and let charges wait", keyed),
 	public[resumeSubscriptionBody]("resume-subscription", "End a pause", keyed),

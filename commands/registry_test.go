@@ -101,7 +101,7 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	want := []string{
-		"register-customer", "import-history", "import-charge", "activate-subscription", "change-subscription-amount", "change-payment-method",
+		"register-customer", "import-history", "import-charge", "activate-subscription", "change-subscription-amount", "change-subscription-schedule", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
 		"declare-billing-due", "charge-billing", "retry-charge", "release-billing", "settle-billing", "write-off-billing",
 		"refund-charge", "accept-refund", "dismiss-refund-proposal", "pause-run", "resume-run",
@@ -305,6 +305,8 @@ func TestValuesOfFields(t *testing.T) {
 		{"charge-billing", "billing_period", `"2026-1"`}, {"charge-billing", "billing_period", `"２０２６-01"`}, {"declare-billing-due", "billing_period", `"Q1-2026"`},
 		{"retry-charge", "attempt", "1"}, {"retry-charge", "attempt", "0"}, {"retry-charge", "attempt", "-2"}, {"retry-charge", "attempt", "1001"},
 		{"change-subscription-amount", "amount_minor", "0"}, {"change-subscription-amount", "currency", `"USD"`}, {"change-subscription-amount", "effective_period", `"next"`},
+		{"change-subscription-schedule", "anchor_day", "0"}, {"change-subscription-schedule", "anchor_day", "32"}, {"change-subscription-schedule", "time_zone", `"Local"`},
+		{"change-subscription-schedule", "effective_period", `"2026-13"`},
 		{"cancel-subscription", "at", `"later"`}, {"cancel-subscription", "at", `"Now"`},
 		{"cancel-subscription", "reason", long(501, "x")}, {"pause-subscription", "reason", long(501, "é")},
 		{"settle-billing", "reference", long(501, "x")}, {"settle-billing", "reference", `"a\u0000b"`}, {"write-off-billing", "reason", `"\u001b[31m"`}, {"pause-subscription", "reason", `"\u0085"`},
@@ -346,7 +348,7 @@ func TestDecimalPricesAreRefused(t *testing.T) {
 func TestIdempotencyKeyHeader(t *testing.T) {
 	t.Parallel()
 	keyed := map[string]bool{
-		"change-subscription-amount": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
+		"change-subscription-amount": true, "change-subscription-schedule": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
 		"release-billing": true, "settle-billing": true, "write-off-billing": true, "accept-refund": true, "dismiss-refund-proposal": true,
 		"pause-run": true, "resume-run": true,
 	}

@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/commands/commandstest"
@@ -24,28 +25,31 @@ func TestActivateSubscription(t *testing.T) {
 func TestChangeSubscriptionAmount(t *testing.T) {
 	t.Parallel()
 	customer := commandstest.For[domain.Customer](t)
-	change := commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "", domain.Period{}, "k1")
+	change := commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "", domain.Period{}, noon, "k1")
 	from := func(p domain.Period) domain.Event {
 		return domain.SubscriptionAmountChanged{CustomerID: ada, AmountMinor: usd59.Minor, EffectivePeriod: p}
 	}
 
-	// Without a period: the first that is not frozen.
-	customer.Given(registered, activated).When(change).Then(from(period("2026-01")))
+	// Without a period: the first that is not frozen. November has fallen due, if
+	// nobody has declared it yet.
+	customer.Given(registered, activated).When(change).Then(from(dec))
 	customer.Given(registered, activated, due).When(change).Then(from(dec))
 	customer.Given(registered, activated, dueFor(oct), due, asked, begun).When(change).Then(from(dec))
 	customer.Given(registered, activated, asked).When(change).Then(from(dec))
-	customer.Given(registered, activated, paused).When(change).Then(from(period("2026-01")))
+	customer.Given(registered, activated, paused).When(change).Then(from(dec))
+	customer.Given(registered, activated, due, askedFor(dec, 1)).When(change).Then(from(period("2027-01")))
 
 	// With one.
-	explicit := commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", dec, "k2")
+	explicit := commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", dec, noon, "k2")
 	customer.Given(registered, activated, due).When(explicit).Then(from(dec))
-	customer.Given(registered, activated, due).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", nov, "k3")).ThenRefused(domain.ErrAmountConflict)
-	customer.Given(registered, activated, due).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", oct, "k4")).ThenRefused(domain.ErrAmountConflict)
-	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", period("2026-Q4"), "k5")).ThenRefused(domain.ErrPeriodCadence)
+	customer.Given(registered, activated, due).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", nov, noon, "k3")).ThenRefused(domain.ErrAmountConflict)
+	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", nov, noon, "k9")).ThenRefused(domain.ErrAmountConflict)
+	customer.Given(registered, activated, due).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", oct, noon, "k4")).ThenRefused(domain.ErrAmountConflict)
+	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "usd", period("2026-Q4"), noon, "k5")).ThenRefused(domain.ErrPeriodCadence)
 
-	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "eur", dec, "k6")).ThenRefused(domain.ErrCurrencyMismatch)
-	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, 49, "", dec, "k7")).ThenRefused(domain.ErrInvalidInput) // below Stripe's minimum
-	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, 100_000_000, "", dec, "k8")).ThenRefused(domain.ErrInvalidInput)
+	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, usd59.Minor, "eur", dec, noon, "k6")).ThenRefused(domain.ErrCurrencyMismatch)
+	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, 49, "", dec, noon, "k7")).ThenRefused(domain.ErrInvalidInput) // below Stripe's minimum
+	customer.Given(registered, activated).When(commands.NewChangeSubscriptionAmount(ada, 100_000_000, "", dec, noon, "k8")).ThenRefused(domain.ErrInvalidInput)
 	customer.Given().When(change).ThenRefused(domain.ErrUnknownCustomer)
 	customer.Given(registered).When(change).ThenRefused(domain.ErrNoSubscription)
 	customer.Given(registered, activated, cancelledNow).When(change).ThenRefused(domain.ErrCancelled)
@@ -66,6 +70,54 @@ func TestNewPriceLeavesTheBillAlone(t *testing.T) {
 	next := dueFor(dec)
 	next.Money = usd59
 	story.When(commands.NewDeclareBillingDue(ada, dec)).Then(next)
+}
+
+func TestChangeSubscriptionSchedule(t *testing.T) {
+	t.Parallel()
+	customer := commandstest.For[domain.Customer](t)
+	change := func(anchor int, zone string, from domain.Period, id domain.Key) commands.ChangeSubscriptionSchedule {
+		return commands.NewChangeSubscriptionSchedule(ada, anchor, zone, from, noon, id) // 15 November, noon in UTC
+	}
+	moved := func(anchor int, zone string, from domain.Period) domain.Event {
+		return domain.SubscriptionScheduleChanged{CustomerID: ada, AnchorDay: anchor, TimeZone: zone, EffectivePeriod: from, At: noon}
+	}
+	jan := period("2027-01")
+	subscribed := customer.Given(registered, activated) // on the first, in UTC
+	end := customer.Given(registered, domain.SubscriptionActivated{
+		CustomerID: ada, Money: usd49, Cadence: domain.Monthly, AnchorDay: 30, TimeZone: "UTC", StartsOn: monthly.StartsOn,
+	})
+
+	// November is over, declared or not: a later day in it does not bill it again.
+	subscribed.When(change(20, "", domain.Period{}, "k1")).Then(moved(20, "", dec))
+	subscribed.And(due).When(change(20, "", domain.Period{}, "k1")).Then(moved(20, "", dec))
+	subscribed.And(due).When(change(0, "Asia/Tokyo", domain.Period{}, "k2")).Then(moved(0, "Asia/Tokyo", dec))
+	subscribed.And(due).When(change(31, "Asia/Tokyo", domain.Period{}, "k3")).Then(moved(31, "Asia/Tokyo", dec))
+	// An earlier day that has passed does not bill at once: November keeps its 30th.
+	end.When(change(16, "", domain.Period{}, "k4")).Then(moved(16, "", nov))
+	end.When(change(15, "", domain.Period{}, "k5")).Then(moved(15, "", dec))
+	end.When(change(15, "America/New_York", domain.Period{}, "k6")).Then(moved(15, "America/New_York", dec))
+	// Nor is what was declared early moved.
+	end.And(due).When(change(16, "", domain.Period{}, "k7")).Then(moved(16, "", dec))
+
+	// From a period that is named.
+	subscribed.When(change(20, "", jan, "k8")).Then(moved(20, "", jan))
+	subscribed.When(change(20, "", nov, "k9")).ThenRefused(domain.ErrPeriodFrozen)
+	end.When(change(15, "", nov, "k10")).ThenRefused(domain.ErrPeriodFrozen)
+	subscribed.When(change(20, "", period("2027-Q1"), "k11")).ThenRefused(domain.ErrPeriodCadence)
+
+	subscribed.When(change(0, "", domain.Period{}, "k12")).ThenNothing()
+	subscribed.And(paused).When(change(20, "", domain.Period{}, "k13")).Then(moved(20, "", dec))
+	customer.Given().When(change(20, "", domain.Period{}, "k14")).ThenRefused(domain.ErrUnknownCustomer)
+	customer.Given(registered).When(change(20, "", domain.Period{}, "k15")).ThenRefused(domain.ErrNoSubscription)
+	subscribed.And(cancelledEnd).When(change(20, "", domain.Period{}, "k16")).ThenRefused(domain.ErrCancelled)
+
+	// Two changes are added up, each from its own period on.
+	both := subscribed.And(due, moved(20, "", jan), moved(0, "Asia/Tokyo", dec))
+	for p, want := range map[domain.Period]string{dec: "2026-11-30T15:00:00Z", jan: "2027-01-19T15:00:00Z"} {
+		next := dueFor(p)
+		next.DueAt, _ = time.Parse(time.RFC3339, want)
+		both.When(commands.NewDeclareBillingDue(ada, p)).Then(next)
+	}
 }
 
 func TestPauseAndResume(t *testing.T) {

@@ -60,14 +60,8 @@ func ParseTimeZone(s string) (string, error) {
 	return s, nil
 }
 
-// Schedule is when a subscription's periods fall due.
-//
-// A period is due at the first instant of its anchor day in the customer's
-// zone, in the period's first month; anchors 29 to 31 fall on the last day of
-// a shorter month and do not drift. A period's label is the local month,
-// quarter or year in which it begins; quarters and years are those of the
-// calendar. The first period is the first whose anchor day is on or after the
-// start date: nothing is billed in part.
+// Schedule is when a subscription's periods fall due, by the rules under
+// "Periods and due days" in the package comment.
 type Schedule struct {
 	Cadence   Cadence
 	AnchorDay int
@@ -118,19 +112,6 @@ func (s Schedule) First() Period {
 	p := PeriodOf(s.Cadence, s.StartsOn.Year, int(s.StartsOn.Month))
 	if s.anchor(p).before(s.StartsOn) {
 		p = p.Next()
-	}
-	return p
-}
-
-// NextAfter is the first period, not before First, that falls due at or after t.
-func (s Schedule) NextAfter(t time.Time) Period {
-	local := t.In(s.zone())
-	p := PeriodOf(s.Cadence, local.Year(), int(local.Month()))
-	for s.DueAt(p).Before(t) {
-		p = p.Next()
-	}
-	if first := s.First(); p.Before(first) {
-		return first
 	}
 	return p
 }

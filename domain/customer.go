@@ -5,55 +5,6 @@ import (
 	"time"
 )
 
-// SubscriptionStatus is where a subscription stands.
-type SubscriptionStatus string
-
-// The statuses; the zero value is no subscription.
-const (
-	SubscriptionActive SubscriptionStatus = "active"
-	SubscriptionOnHold SubscriptionStatus = "paused"
-	SubscriptionEnded  SubscriptionStatus = "cancelled"
-)
-
-// Subscription is what a customer pays for, and when.
-type Subscription struct {
-	Status SubscriptionStatus
-	Schedule
-	Amount  Money
-	Changes []AmountChange // later amounts, in the order they were decided
-	EndMode CancelMode     // of a cancelled subscription
-	EndedAt time.Time      // business time of its cancellation
-}
-
-// Bills reports whether p can still fall due: the subscription is active, or
-// it ended with its period and p was due before that.
-func (s Subscription) Bills(p Period) bool {
-	switch s.Status {
-	case SubscriptionActive:
-		return true
-	case SubscriptionEnded:
-		return s.EndMode == CancelPeriodEnd && !s.DueAt(p).After(s.EndedAt)
-	}
-	return false
-}
-
-// AmountChange is an amount that holds from a period on.
-type AmountChange struct {
-	From        Period
-	AmountMinor int64
-}
-
-// AmountFor is the subscription's amount for p.
-func (s Subscription) AmountFor(p Period) Money {
-	m := s.Amount
-	for _, c := range s.Changes {
-		if !p.Before(c.From) {
-			m.Minor = c.AmountMinor
-		}
-	}
-	return m
-}
-
 // Customer is what a decision may know of a customer: a value rebuilt from the
 // customer's stream. The zero Customer is not registered.
 type Customer struct {
@@ -127,6 +78,38 @@ func (c Customer) Overlapping(p Period) (Period, bool) {
 	return Period{}, false
 }
 
+// OpenPeriod is the first period that a change decided at t can still touch: it
+// is due after t, and neither it nor a later one is declared or asked for. What
+// has fallen due stays as it was, declared or not. Without a subscription it is
+// none.
+func (c Customer) OpenPeriod(t time.Time) Period {
+	s := c.subscription
+	p := s.First()
+	for _, b := range c.bills {
+		for !p.IsZero() && (p.Before(b.Period) || p.Overlaps(b.Period)) {
+			p = p.Next()
+		}
+	}
+	for !p.IsZero() && !s.DueAt(p).After(t) {
+		p = p.Next()
+	}
+	return p
+}
+
+// NextDue is the oldest period from p on that the customer owes and that has
+// not been declared, requested or closed, and when it falls due. The zero
+// Period is none, as things stand.
+func (c Customer) NextDue(p Period) (Period, time.Time) {
+	s := c.subscription
+	for p = s.Next(p); !p.IsZero(); p = s.Next(p.Next()) {
+		b, _ := c.bills.get(p)
+		if _, overlaps := c.Overlapping(p); !overlaps && !b.Status.Known() {
+			return p, s.DueAt(p)
+		}
+	}
+	return Period{}, time.Time{}
+}
+
 // Claim decides what a collector may do for one attempt of a bill, on the
 // facts as they are now. An attempt that has started without an outcome is
 // never refused: it answers send, or resolve only.
@@ -168,6 +151,7 @@ func (c Customer) Claim(p Period, attempt int) Claim {
 // Evolve is the customer after e. It never changes c.
 func (c Customer) Evolve(e Event) Customer {
 	c.back = c.back.after(e)
+	c.subscription = c.subscription.evolve(e)
 	switch e := e.(type) {
 	case CustomerRegistered:
 		c.id, c.registered = e.CustomerID, true
@@ -178,26 +162,13 @@ func (c Customer) Evolve(e Event) Customer {
 		c.billedThrough = e.BilledThrough
 	case SubscriptionActivated:
 		c.hasSubscription = true
-		c.subscription = Subscription{
-			Status:   SubscriptionActive,
-			Schedule: Schedule{Cadence: e.Cadence, AnchorDay: e.AnchorDay, TimeZone: e.TimeZone, StartsOn: e.StartsOn},
-			Amount:   e.Money,
-		}
-	case SubscriptionAmountChanged:
-		changes := c.subscription.Changes
-		c.subscription.Changes = append(changes[:len(changes):len(changes)], AmountChange{e.EffectivePeriod, e.AmountMinor})
-	case SubscriptionPaused:
-		c.subscription.Status = SubscriptionOnHold
 	case SubscriptionResumed:
-		c.subscription.Status = SubscriptionActive
 		for _, b := range c.bills {
 			if b.Status == BillWaiting && !b.PerhapsSettled {
 				c = c.bill(b.Period, func(b *Bill) { b.Status = BillRequested })
 			}
 		}
 	case SubscriptionCancelled:
-		c.subscription.Status = SubscriptionEnded
-		c.subscription.EndMode, c.subscription.EndedAt = e.Mode, e.At
 		if e.Mode == CancelNow {
 			for _, b := range c.bills {
 				if !b.Status.Final() {

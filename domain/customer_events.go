@@ -36,8 +36,19 @@ type SubscriptionAmountChanged struct {
 	EffectivePeriod Period     `json:"effective_period"`
 }
 
-// SubscriptionPaused stops new dues, and makes dues whose charge has not
-// started wait.
+// SubscriptionScheduleChanged sets the anchor day, the zone or both of dues from
+// EffectivePeriod on.
+type SubscriptionScheduleChanged struct {
+	fact
+	CustomerID      CustomerID `json:"customer_id"`
+	AnchorDay       int        `json:"anchor_day,omitempty"` // 0: as it was
+	TimeZone        string     `json:"time_zone,omitempty"`  // empty: as it was
+	EffectivePeriod Period     `json:"effective_period"`
+	At              time.Time  `json:"at"` // UTC, business time of the decision
+}
+
+// SubscriptionPaused stops what would fall due after At, and makes dues whose
+// charge has not started wait.
 type SubscriptionPaused struct {
 	fact
 	CustomerID CustomerID `json:"customer_id"`
@@ -45,8 +56,8 @@ type SubscriptionPaused struct {
 	Reason     string     `json:"reason,omitempty"`
 }
 
-// SubscriptionResumed lets dues fall and waiting charges go on. Periods that
-// fell due during the pause are not billed.
+// SubscriptionResumed lets dues fall and waiting charges go on. Periods whose
+// due time lies within the pause are not billed.
 type SubscriptionResumed struct {
 	fact
 	CustomerID CustomerID `json:"customer_id"`
@@ -93,12 +104,13 @@ type MonthlyBillingDue struct {
 }
 
 // EventName implements Event.
-func (CustomerRegistered) EventName() string        { return "customer.registered.v1" }
-func (PaymentMethodChanged) EventName() string      { return "customer.payment_method_changed.v1" }
-func (SubscriptionActivated) EventName() string     { return "subscription.activated.v1" }
-func (SubscriptionAmountChanged) EventName() string { return "subscription.amount_changed.v1" }
-func (SubscriptionPaused) EventName() string        { return "subscription.paused.v1" }
-func (SubscriptionResumed) EventName() string       { return "subscription.resumed.v1" }
-func (SubscriptionCancelled) EventName() string     { return "subscription.cancelled.v1" }
-func (MonthlyBillingDue) EventName() string         { return "billing.due.v1" }
-func (HistoryImported) EventName() string           { return "customer.history_imported.v1" }
+func (CustomerRegistered) EventName() string          { return "customer.registered.v1" }
+func (PaymentMethodChanged) EventName() string        { return "customer.payment_method_changed.v1" }
+func (SubscriptionActivated) EventName() string       { return "subscription.activated.v1" }
+func (SubscriptionAmountChanged) EventName() string   { return "subscription.amount_changed.v1" }
+func (SubscriptionScheduleChanged) EventName() string { return "subscription.schedule_changed.v1" }
+func (SubscriptionPaused) EventName() string          { return "subscription.paused.v1" }
+func (SubscriptionResumed) EventName() string         { return "subscription.resumed.v1" }
+func (SubscriptionCancelled) EventName() string       { return "subscription.cancelled.v1" }
+func (MonthlyBillingDue) EventName() string           { return "billing.due.v1" }
+func (HistoryImported) EventName() string             { return "customer.history_imported.v1" }

@@ -210,8 +210,8 @@ func TestSubscriptionStillBills(t *testing.T) {
 		want  map[string]bool
 	}{
 		{[]domain.Event{activated}, map[string]bool{"2026-11": true, "2030-01": true}},
-		{[]domain.Event{activated, paused}, map[string]bool{"2026-11": false, "2026-12": false}},
-		{[]domain.Event{activated, paused, resumed}, map[string]bool{"2026-11": true}},
+		{[]domain.Event{activated, paused}, map[string]bool{"2026-11": true, "2026-12": false}}, // paused on the 15th
+		{[]domain.Event{activated, paused, resumed}, map[string]bool{"2026-11": true, "2026-12": true}},
 		{[]domain.Event{activated, cancelledNow}, map[string]bool{"2026-11": false, "2026-12": false}},
 		{[]domain.Event{activated, cancelledEnd}, map[string]bool{"2026-11": true, "2026-12": false}}, // cancelled on the 15th
 		{nil, map[string]bool{"2026-11": false}},

@@ -92,6 +92,7 @@ var (
 	ErrPeriodOverlaps       = &Error{Kind: Refused, Code: "period_overlaps", Msg: "the period overlaps one that is requested, billed or closed"}
 	ErrPeriodCadence        = &Error{Kind: Refused, Code: "period_cadence", Msg: "the period does not fit the subscription's cadence"}
 	ErrPeriodOutside        = &Error{Kind: Refused, Code: "period_outside_subscription", Msg: "the period lies outside the subscription"}
+	ErrPeriodFrozen         = &Error{Kind: Conflict, Code: "period_frozen", Msg: "the period has fallen due and stays as it is"}
 	ErrAmountConflict       = &Error{Kind: Conflict, Code: "amount_conflict", Msg: "the bill is frozen at another amount"}
 	ErrChargeInFlight       = &Error{Kind: Conflict, Code: "charge_in_flight", Msg: "a charge for this bill is in flight; its outcome is not yet known"}
 	ErrAlreadyBilled        = &Error{Kind: Refused, Code: "already_billed", Msg: "the bill is paid"}

@@ -38,7 +38,7 @@ func Fold[S State[S]](history iter.Seq[Event]) S {
 func Events() iter.Seq[Event] {
 	return slices.Values([]Event{
 		CustomerRegistered{}, PaymentMethodChanged{}, HistoryImported{},
-		SubscriptionActivated{}, SubscriptionAmountChanged{}, SubscriptionPaused{}, SubscriptionResumed{}, SubscriptionCancelled{},
+		SubscriptionActivated{}, SubscriptionAmountChanged{}, SubscriptionScheduleChanged{}, SubscriptionPaused{}, SubscriptionResumed{}, SubscriptionCancelled{},
 		MonthlyBillingDue{},
 		ChargeRequested{}, ChargeAttemptStarted{}, ChargeIntentCommitted{},
 		CustomerBilled{}, ChargeDeclined{}, ChargeActionRequired{}, ChargeRejected{}, ChargeHeld{}, ChargeNotSent{}, ChargeUnknown{},

@@ -80,7 +80,7 @@ func TestContractNames(t *testing.T) {
 	t.Parallel()
 	want := []string{
 		"customer.registered.v1", "customer.payment_method_changed.v1",
-		"subscription.activated.v1", "subscription.amount_changed.v1", "subscription.paused.v1", "subscription.resumed.v1", "subscription.cancelled.v1",
+		"subscription.activated.v1", "subscription.amount_changed.v1", "subscription.schedule_changed.v1", "subscription.paused.v1", "subscription.resumed.v1", "subscription.cancelled.v1",
 		"billing.due.v1",
 		"charge.requested.v1", "charge.attempt_started.v1", "charge.intent_committed.v1",
 		"customer.billed.v1", "charge.declined.v1", "charge.action_required.v1", "charge.rejected.v1", "charge.held.v1", "charge.not_sent.v1", "charge.unknown.v1",

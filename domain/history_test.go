@@ -20,6 +20,7 @@ func anyFact() *rapid.Generator[domain.Event] {
 			registered, activated, paused, resumed, cancelledNow, cancelledEnd,
 			domain.PaymentMethodChanged{CustomerID: ada, PaymentMethodID: "pm_" + id},
 			domain.SubscriptionAmountChanged{CustomerID: ada, AmountMinor: usd59.Minor, EffectivePeriod: period("2026-11")},
+			domain.SubscriptionScheduleChanged{CustomerID: ada, AnchorDay: 31, EffectivePeriod: period("2026-12"), At: noon},
 			due(p), asked(p, attempt), started(p, attempt, 1), started(p, attempt, 2), intent(p, "pi_"+id, 1), adopted(p, "pi_"+id),
 			paid(p, "ch_"+id), declined(p, attempt), unknown(p), held(p), notSent(p),
 			domain.ChargeRejected{ChargeReport: report(p)}, domain.ChargeActionRequired{ChargeReport: report(p)},

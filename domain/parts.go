@@ -20,7 +20,7 @@ func (b Bill) Evolve(e Event) Bill {
 // Evolve is the subscription after e, a fact about its customer. The zero
 // Subscription is none.
 func (s Subscription) Evolve(e Event) Subscription {
-	return Customer{subscription: s}.Evolve(e).subscription
+	return s.evolve(e)
 }
 
 // BillOf is the bill that e is about; ok is false if e is about the customer

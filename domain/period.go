@@ -89,6 +89,9 @@ func PeriodOf(c Cadence, year, month int) Period {
 // Next is the period that follows p without a gap.
 func (p Period) Next() Period { return Period{p.first + p.length, p.length} }
 
+// Previous is the period that p follows without a gap.
+func (p Period) Previous() Period { return Period{p.first - p.length, p.length} }
+
 // Start is the year and month (1–12) in which p begins.
 func (p Period) Start() (year, month int) { return p.first / 12, p.first%12 + 1 }
 

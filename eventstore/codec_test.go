@@ -41,6 +41,7 @@ func samples() map[string]domain.Event {
 			StartsOn: domain.Date{Year: 2026, Month: time.November, Day: 1},
 		},
 		domain.SubscriptionAmountChanged{CustomerID: c, AmountMinor: 5900, EffectivePeriod: period("2026-Q4")},
+		domain.SubscriptionScheduleChanged{CustomerID: c, AnchorDay: 31, TimeZone: "Pacific/Kiritimati", EffectivePeriod: period("2026-12"), At: at},
 		domain.SubscriptionPaused{CustomerID: c, At: at, Reason: "a holiday, \"for ever\" <&> é 😀"},
 		domain.SubscriptionResumed{CustomerID: c, At: at},
 		domain.SubscriptionCancelled{CustomerID: c, Mode: domain.CancelPeriodEnd, At: at, Reason: "moved away"},

@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 var Customers = Projection{
 	Name: "customers", Tables: []string{"customers"}, fold: foldCustomers,
 	Events: names(domain.CustomerRegistered{}, domain.PaymentMethodChanged{}, domain.HistoryImported{},
-		domain.SubscriptionActivated{}, domain.SubscriptionAmountChanged{},
+		domain.SubscriptionActivated{}, domain.SubscriptionAmountChanged{}, domain.SubscriptionScheduleChanged{},
 		domain.SubscriptionPaused{}, domain.SubscriptionResumed{}, domain.SubscriptionCancelled{},
 		domain.MonthlyBillingDue{}),
 }
@@ -35,6 +36,8 @@ type customerRow struct {
 	amount    int64
 	currency  string
 	changes   string // JSON
+	schedules string // JSON
+	pauses    string // JSON
 	cadence   string
 	anchorDay int
 	timeZone  string
@@ -62,6 +65,8 @@ var customersTable = table[customerRow]{name: "customers", keys: 1, columns: []c
 	col("amount_minor", func(r *customerRow) *int64 { return &r.amount }),
 	col("currency", func(r *customerRow) *string { return &r.currency }),
 	col("changes", func(r *customerRow) *string { return &r.changes }).as("json"),
+	col("schedules", func(r *customerRow) *string { return &r.schedules }).as("json"),
+	col("pauses", func(r *customerRow) *string { return &r.pauses }).as("json"),
 	col("cadence", func(r *customerRow) *string { return &r.cadence }),
 	col("anchor_day", func(r *customerRow) *int { return &r.anchorDay }),
 	col("time_zone", func(r *customerRow) *string { return &r.timeZone }),
@@ -83,7 +88,7 @@ func foldCustomers(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded)
 	for _, r := range events {
 		if page[r.SequenceKey] == nil {
 			ids = append(ids, r.SequenceKey)
-			page[r.SequenceKey] = &customerRow{customer: r.SequenceKey, partition: r.Partition, changes: "[]"}
+			page[r.SequenceKey] = &customerRow{customer: r.SequenceKey, partition: r.Partition, changes: "[]", schedules: "[]", pauses: "[]"}
 		}
 	}
 	rows, err := customersTable.query(ctx, tx, customersTable.selectSQL(`WHERE customer_id = ANY ($1)`), ids)
@@ -137,10 +142,8 @@ func (row *customerRow) apply(r eventstore.Recorded) error {
 		row.nextPeriod = firstAfter(periodOf(row.lastPeriod), after.First()).String()
 	case domain.SubscriptionPaused:
 		row.reason = e.Reason
-	case domain.SubscriptionResumed:
-		if after.Cadence.Months() > 0 { // what fell due during the pause is not billed
-			row.await(after.NextAfter(e.At))
-		}
+	case domain.SubscriptionResumed: // what fell due during the pause is not billed
+		row.await(after.Next(periodOf(row.nextPeriod)))
 	case domain.SubscriptionCancelled:
 		row.reason = e.Reason
 	case domain.MonthlyBillingDue:
@@ -148,6 +151,7 @@ func (row *customerRow) apply(r eventstore.Recorded) error {
 			row.lastPeriod = e.BillingPeriod.String()
 		}
 		row.await(e.BillingPeriod.Next())
+		row.await(after.Next(periodOf(row.nextPeriod)))
 	}
 	if row.first == 0 {
 		row.first = r.Position
@@ -172,15 +176,27 @@ func (row *customerRow) await(next domain.Period) {
 	}
 }
 
-// amountChange is domain.AmountChange as the column changes spells it.
-type amountChange struct {
-	From        domain.Period `json:"from"`
-	AmountMinor int64         `json:"amount_minor"`
-}
+// amountChange, scheduleChange and pause are the domain's, as the columns spell
+// them.
+type (
+	amountChange struct {
+		From        domain.Period `json:"from"`
+		AmountMinor int64         `json:"amount_minor"`
+	}
+	scheduleChange struct {
+		From      domain.Period `json:"from"`
+		AnchorDay int           `json:"anchor_day,omitempty"`
+		TimeZone  string        `json:"time_zone,omitempty"`
+	}
+	pause struct {
+		From  time.Time `json:"from"`
+		Until time.Time `json:"until,omitzero"`
+	}
+)
 
 // subscription is the row as the domain knows it; the zero value is none.
-func (row *customerRow) subscription() (domain.Subscription, error) {
-	s := domain.Subscription{Status: domain.SubscriptionStatus(row.status), EndMode: domain.CancelMode(row.endMode)}
+func (row *customerRow) subscription() (s domain.Subscription, err error) {
+	s = domain.Subscription{Status: domain.SubscriptionStatus(row.status), EndMode: domain.CancelMode(row.endMode)}
 	if row.endedAt != nil {
 		s.EndedAt = *row.endedAt
 	}
@@ -190,13 +206,20 @@ func (row *customerRow) subscription() (domain.Subscription, error) {
 	s.Amount = domain.Money{Minor: row.amount, Currency: domain.Currency(row.currency)}
 	s.Schedule = domain.Schedule{Cadence: domain.Cadence(row.cadence), AnchorDay: row.anchorDay, TimeZone: row.timeZone}
 	var changes []amountChange
-	if err := json.Unmarshal([]byte(row.changes), &changes); err != nil {
-		return s, fmt.Errorf("read the amounts of %s: %w", row.customer, err)
+	var schedules []scheduleChange
+	var pauses []pause
+	if err := errors.Join(json.Unmarshal([]byte(row.changes), &changes), json.Unmarshal([]byte(row.schedules), &schedules), json.Unmarshal([]byte(row.pauses), &pauses)); err != nil {
+		return s, fmt.Errorf("read the subscription of %s: %w", row.customer, err)
 	}
 	for _, c := range changes {
 		s.Changes = append(s.Changes, domain.AmountChange(c))
 	}
-	var err error
+	for _, c := range schedules {
+		s.Schedules = append(s.Schedules, domain.ScheduleChange(c))
+	}
+	for _, p := range pauses {
+		s.Pauses = append(s.Pauses, domain.Pause(p))
+	}
 	s.StartsOn, err = domain.ParseDate("starts_on", row.startsOn)
 	return s, err
 }
@@ -208,11 +231,21 @@ func (row *customerRow) set(s domain.Subscription) error {
 	}
 	row.amount, row.currency = s.Amount.Minor, string(s.Amount.Currency)
 	row.cadence, row.anchorDay, row.timeZone, row.startsOn = string(s.Cadence), s.AnchorDay, s.TimeZone, s.StartsOn.String()
-	changes := make([]amountChange, len(s.Changes))
-	for i, c := range s.Changes {
-		changes[i] = amountChange(c)
+	changes, schedules, pauses := []amountChange{}, []scheduleChange{}, []pause{}
+	for _, c := range s.Changes {
+		changes = append(changes, amountChange(c))
 	}
-	text, err := json.Marshal(changes)
-	row.changes = string(text)
+	for _, c := range s.Schedules {
+		schedules = append(schedules, scheduleChange(c))
+	}
+	for _, p := range s.Pauses {
+		pauses = append(pauses, pause(p))
+	}
+	return errors.Join(spell(&row.changes, changes), spell(&row.schedules, schedules), spell(&row.pauses, pauses))
+}
+
+func spell(to *string, list any) error {
+	text, err := json.Marshal(list)
+	*to = string(text)
 	return err
 }

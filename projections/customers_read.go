@@ -27,9 +27,10 @@ type Subscription struct {
 	Status    domain.SubscriptionStatus `json:"status"`
 	Amount    Money                     `json:"amount"` // of the next period; of the last one if there is no next
 	Changes   []AmountChange            `json:"amount_changes,omitempty"`
+	Schedules []ScheduleChange          `json:"schedule_changes,omitempty"`
 	Cadence   domain.Cadence            `json:"cadence"`
-	AnchorDay int                       `json:"anchor_day"`
-	TimeZone  string                    `json:"time_zone"`
+	AnchorDay int                       `json:"anchor_day"` // of the next period; of the last one if there is no next
+	TimeZone  string                    `json:"time_zone"`  // the same
 	StartsOn  domain.Date               `json:"starts_on"`
 	Next      *NextDue                  `json:"next,omitempty"`        // what falls due next, if anything does
 	Last      domain.Period             `json:"last_period,omitzero"`  // the newest period that fell due
@@ -42,6 +43,13 @@ type Subscription struct {
 type AmountChange struct {
 	From   domain.Period `json:"from"`
 	Amount Money         `json:"amount"`
+}
+
+// ScheduleChange is an anchor day, a zone or both that hold from a period on.
+type ScheduleChange struct {
+	From      domain.Period `json:"from"`
+	AnchorDay int           `json:"anchor_day,omitempty"` // left out: as it was
+	TimeZone  string        `json:"time_zone,omitempty"`  // left out: as it was
 }
 
 // NextDue is the period that falls due next, as the facts stand now.
@@ -139,18 +147,21 @@ func (row *customerRow) read() (Customer, error) {
 	}
 	last, next := periodOf(row.lastPeriod), periodOf(row.nextPeriod)
 	read := &Subscription{
-		Status: s.Status, Cadence: s.Cadence, AnchorDay: s.AnchorDay, TimeZone: s.TimeZone, StartsOn: s.StartsOn,
+		Status: s.Status, Cadence: s.Cadence, StartsOn: s.StartsOn,
 		Last: last, Since: inUTC(row.statusAt), Reason: row.reason, EndMode: s.EndMode,
 	}
 	for _, change := range s.Changes {
 		read.Changes = append(read.Changes, AmountChange{change.From, money(change.AmountMinor, row.currency)})
 	}
-	amount := s.AmountFor(last)
+	for _, change := range s.Schedules {
+		read.Schedules = append(read.Schedules, ScheduleChange(change))
+	}
+	amount, schedule := s.AmountFor(last), s.ScheduleFor(last)
 	if s.Bills(next) {
-		amount = s.AmountFor(next)
+		amount, schedule = s.AmountFor(next), s.ScheduleFor(next)
 		read.Next = &NextDue{next, s.DueAt(next), money(amount.Minor, row.currency)}
 	}
-	read.Amount = money(amount.Minor, row.currency)
+	read.Amount, read.AnchorDay, read.TimeZone = money(amount.Minor, row.currency), schedule.AnchorDay, schedule.TimeZone
 	c.Subscription = read
 	return c, nil
 }

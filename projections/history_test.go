@@ -36,7 +36,7 @@ func lawful(t *rapid.T, id domain.CustomerID) []domain.Event {
 			})
 		},
 		"amount": func(i int, p domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
-			return commands.NewChangeSubscriptionAmount(id, int64(5000+100*i), "usd", p, key(i))
+			return commands.NewChangeSubscriptionAmount(id, int64(5000+100*i), "usd", p, noon, key(i))
 		},
 		"method": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
 			return commands.NewChangePaymentMethod(id, fmt.Sprintf("pm_%d", i), key(i))
@@ -173,6 +173,8 @@ func anyhow(t *rapid.T, id domain.CustomerID) (history []domain.Event) {
 			domain.HistoryImported{CustomerID: id, BilledThrough: p},
 			domain.SubscriptionActivated{CustomerID: id, Money: m, Cadence: domain.Monthly, AnchorDay: 3, TimeZone: "Asia/Tokyo", StartsOn: domain.Date{Year: 2026, Month: 10, Day: 5}},
 			domain.SubscriptionAmountChanged{CustomerID: id, AmountMinor: minor, EffectivePeriod: p},
+			domain.SubscriptionScheduleChanged{CustomerID: id, AnchorDay: 1 + i%31, EffectivePeriod: p, At: noon},
+			domain.SubscriptionScheduleChanged{CustomerID: id, TimeZone: "Pacific/Kiritimati", EffectivePeriod: p, At: noon},
 			domain.SubscriptionPaused{CustomerID: id, At: noon, Reason: "rest"},
 			domain.SubscriptionResumed{CustomerID: id, At: noon.AddDate(0, 1, 0)},
 			domain.SubscriptionCancelled{CustomerID: id, Mode: domain.CancelNow, At: noon},

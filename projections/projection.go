@@ -89,7 +89,7 @@ var billEvents = func() (wanted []string) {
 	for e := range domain.Events() {
 		switch e.(type) {
 		case domain.CustomerRegistered, domain.PaymentMethodChanged, domain.SubscriptionActivated,
-			domain.SubscriptionAmountChanged, domain.SubscriptionPaused, domain.RunPaused, domain.RunResumed, domain.RunClosed:
+			domain.SubscriptionAmountChanged, domain.SubscriptionScheduleChanged, domain.SubscriptionPaused, domain.RunPaused, domain.RunResumed, domain.RunClosed:
 		default:
 			wanted = append(wanted, e.EventName())
 		}

@@ -25,8 +25,8 @@ func Manifest(registered, wake func()) tracking.Processor {
 		Name: "manifest", Kind: tracking.Effectful, Start: tracking.Beginning,
 		Events: []string{
 			domain.CustomerRegistered{}.EventName(),
-			domain.SubscriptionActivated{}.EventName(), domain.SubscriptionAmountChanged{}.EventName(), domain.SubscriptionPaused{}.EventName(),
-			domain.SubscriptionResumed{}.EventName(), domain.SubscriptionCancelled{}.EventName(),
+			domain.SubscriptionActivated{}.EventName(), domain.SubscriptionAmountChanged{}.EventName(), domain.SubscriptionScheduleChanged{}.EventName(),
+			domain.SubscriptionPaused{}.EventName(), domain.SubscriptionResumed{}.EventName(), domain.SubscriptionCancelled{}.EventName(),
 			domain.MonthlyBillingDue{}.EventName(), domain.ChargeRequested{}.EventName(),
 			domain.RunPaused{}.EventName(), domain.RunResumed{}.EventName(),
 		},
@@ -119,14 +119,10 @@ func (y *payer) apply(r eventstore.Recorded, to entries) {
 		y.fix(e.BillingPeriod, e.Money, e.StripeCustomerID, r.Position, to)
 	default:
 		y.sub = y.sub.Evolve(e)
-		switch e := e.(type) {
-		case domain.SubscriptionActivated:
+		if _, ok := e.(domain.SubscriptionActivated); ok {
 			y.next = y.sub.First()
-		case domain.SubscriptionResumed:
-			if next := y.sub.NextAfter(e.At); y.next.Before(next) {
-				y.next = next
-			}
 		}
+		y.advance()
 	}
 	y.reopen(r.Position, to)
 	y.last, y.changed = r.Position, true
@@ -140,6 +136,14 @@ func (y *payer) fix(p domain.Period, m domain.Money, stripe string, at int64, to
 	}
 	if !y.next.IsZero() && !p.Before(y.next) {
 		y.next = p.Next()
+		y.advance()
+	}
+}
+
+// advance passes over periods that are not billed because of a pause.
+func (y *payer) advance() {
+	if next := y.sub.Next(y.next); y.next.Before(next) {
+		y.next = next
 	}
 }
 

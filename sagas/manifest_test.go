@@ -63,7 +63,7 @@ func TestTheManifestFollowsSubscriptions(t *testing.T) {
 	s.register("pm_card_visa", "acme", "bond")
 	s.must(commands.Of(commands.NewActivateSubscription("acme", usd(5000), schedule)))
 	r.awaitExpected("2027-01 acme 5000 usd cus_acme")
-	s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 6000, "", period("2027-01"), "k1")))
+	s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 6000, "", period("2027-01"), at, "k1")))
 	r.awaitExpected("2027-01 acme 6000 usd cus_acme")
 	s.must(commands.Of(commands.NewPauseSubscription("acme", "", at, "k1")))
 	r.awaitExpected("2027-01 acme 6000 usd cus_acme withdrawn")
@@ -71,7 +71,7 @@ func TestTheManifestFollowsSubscriptions(t *testing.T) {
 	r.awaitExpected("2027-01 acme 6000 usd cus_acme withdrawn", "2027-02 acme 6000 usd cus_acme")
 	s.must(commands.Of(commands.NewDeclareBillingDue("acme", period("2027-02"))))
 	r.awaitExpected("2027-01 acme 6000 usd cus_acme withdrawn", "2027-02 acme 6000 usd cus_acme fixed", "2027-03 acme 6000 usd cus_acme")
-	s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 7000, "", period("2027-04"), "k2")))
+	s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 7000, "", period("2027-04"), at, "k2")))
 	s.must(commands.Of(commands.NewChargeBilling("acme", period("2027-03"), usd(6000)))) // asked for before it is due
 	r.awaitExpected("2027-01 acme 6000 usd cus_acme withdrawn", "2027-02 acme 6000 usd cus_acme fixed", "2027-03 acme 6000 usd cus_acme fixed", "2027-04 acme 7000 usd cus_acme")
 	s.must(commands.Of(commands.NewChargeBilling("bond", november, usd(900)))) // without a subscription

@@ -205,7 +205,7 @@ func TestC042_AmountIsFrozen(t *testing.T) {
 			s.register("pm_card_visa", "acme")
 			s.must(activate("acme"))
 			<-frozen
-			s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 6000, "usd", domain.Period{}, "op-1")))
+			s.must(commands.Of(commands.NewChangeSubscriptionAmount("acme", 6000, "usd", domain.Period{}, time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC), "op-1")))
 			thaw()
 			r.once(november, "acme")
 			if n := r.stripe.Counters().Mismatches; n != 0 {

@@ -2,9 +2,10 @@ package sagas
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,18 +18,17 @@ import (
 	"github.com/billonce/billonce/sagas/crashpoint"
 )
 
-// never is a due time that does not come: the subscription is paused.
+// never is a due time that does not come: the subscription is paused, or over.
 var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Schedule keeps, for each subscription, when its next period falls due. A
-// pause puts it off for good; a resumption sets it to the first period due at
-// or after it. What was scheduled is never moved back: a repeat of the log
-// changes nothing.
+// Schedule keeps, for each subscription, when its next period falls due: the
+// oldest that the customer owes and that is not declared. It is worked out from
+// all that is known of the customer, so that a repeat of the log changes nothing.
 func Schedule(d *commands.Dispatcher) tracking.Processor {
 	return tracking.Processor{
 		Name: "schedule", Kind: tracking.Effectful, Start: tracking.Beginning,
 		Events: []string{
-			domain.SubscriptionActivated{}.EventName(), domain.SubscriptionPaused{}.EventName(),
+			domain.SubscriptionActivated{}.EventName(), domain.SubscriptionScheduleChanged{}.EventName(), domain.SubscriptionPaused{}.EventName(),
 			domain.SubscriptionResumed{}.EventName(), domain.SubscriptionCancelled{}.EventName(),
 		},
 		PageSize: 256, Partitions: eventstore.Partitions,
@@ -37,11 +37,11 @@ func Schedule(d *commands.Dispatcher) tracking.Processor {
 }
 
 func schedule(ctx context.Context, d *commands.Dispatcher, p *tracking.Page) error {
-	ids := make([]domain.CustomerID, len(p.Events))
-	for i, r := range p.Events {
-		ids[i] = domain.CustomerID(r.SequenceKey)
+	newest := map[domain.CustomerID]eventstore.Recorded{}
+	for _, r := range p.Events {
+		newest[domain.CustomerID(r.SequenceKey)] = r
 	}
-	customers, broken, err := d.Customers(ctx, p.Tx, ids)
+	customers, broken, err := d.Customers(ctx, p.Tx, slices.Collect(maps.Keys(newest)))
 	if err != nil {
 		return err
 	}
@@ -49,38 +49,28 @@ func schedule(ctx context.Context, d *commands.Dispatcher, p *tracking.Page) err
 		return fmt.Errorf("schedule: %w", err)
 	}
 	writes := &pgx.Batch{}
-	for i, r := range p.Events {
-		sub, _ := customers[ids[i]].Subscription()
-		next, due := sub.First(), never
-		switch e := r.Event.(type) {
-		case domain.SubscriptionActivated:
-			sub.Schedule = domain.Schedule{Cadence: e.Cadence, AnchorDay: e.AnchorDay, TimeZone: e.TimeZone, StartsOn: e.StartsOn}
-			next = sub.First()
-			due = sub.DueAt(next)
-		case domain.SubscriptionPaused:
-			writes.Queue(`UPDATE subscription_schedule SET due_at = $2, last_position = $3 WHERE customer_id = $1 AND last_position < $3`, string(ids[i]), never, r.Position)
-			continue
-		case domain.SubscriptionResumed:
-			next = sub.NextAfter(e.At)
-			due = sub.DueAt(next)
-		case domain.SubscriptionCancelled:
-			// What fell due before a cancellation at period end is still declared;
-			// the scanner removes the row at the first period that the customer
-			// does not owe.
-			if e.Mode == domain.CancelNow {
-				writes.Queue(`DELETE FROM subscription_schedule WHERE customer_id = $1 AND last_position < $2`, string(ids[i]), r.Position)
-			}
-			continue
-		}
+	for _, id := range slices.Sorted(maps.Keys(newest)) {
+		r := newest[id]
+		customer := customers[id]
+		sub, _ := customer.Subscription()
+		next, due := nextDue(customer, sub.First())
 		writes.Queue(`INSERT INTO subscription_schedule (customer_id, partition, next_period, due_at, last_position) VALUES ($1, $2, $3, $4, $5)
 			ON CONFLICT (customer_id) DO UPDATE SET next_period = excluded.next_period, due_at = excluded.due_at, last_position = excluded.last_position
 			WHERE subscription_schedule.last_position < excluded.last_position`,
-			string(ids[i]), r.Partition, next.String(), due, r.Position)
+			string(id), r.Partition, next.String(), due, r.Position)
 	}
 	if err := p.Tx.SendBatch(ctx, writes).Close(); err != nil {
 		return fmt.Errorf("schedule: %w", err)
 	}
 	return nil
+}
+
+// nextDue is the row of a customer from p on: what they owe next, or p, never.
+func nextDue(c domain.Customer, p domain.Period) (domain.Period, time.Time) {
+	if next, due := c.NextDue(p); !next.IsZero() {
+		return next, due
+	}
+	return p, never
 }
 
 // DueScanner declares what has fallen due. Any number of replicas run one each,
@@ -199,19 +189,10 @@ func (s *DueScanner) scanIn(ctx context.Context, tx pgx.Tx, ids []string, now ti
 			customers, periods, times = append(customers, string(d.customer)), append(periods, d.period.String()), append(times, now.Add(brokenAgain))
 			continue
 		}
-		sub, _ := unit.Customer(d.customer).Subscription()
-		next := d.period.Next()
-		at := sub.DueAt(next)
-		switch refusal := replies[i].Refusal; {
-		case refusal == nil:
-		case errors.Is(refusal, domain.ErrSubscriptionState): // paused: the resumption sets it anew
-			next, at = d.period, never
-		case errors.Is(refusal, domain.ErrCancelled), errors.Is(refusal, domain.ErrNoSubscription):
-			next, at = d.period, never
-			s.log.Info("nothing more falls due", "customer", d.customer, "period", d.period, "reason", refusal)
-		default:
-			s.log.Warn("a due was refused; the schedule goes on", "customer", d.customer, "period", d.period, "reason", refusal)
+		if refusal := replies[i].Refusal; refusal != nil {
+			s.log.Info("a period does not fall due", "customer", d.customer, "period", d.period, "reason", refusal)
 		}
+		next, at := nextDue(unit.Customer(d.customer), d.period.Next())
 		customers, periods, times = append(customers, string(d.customer)), append(periods, next.String()), append(times, at)
 	}
 	_, err = tx.Exec(ctx, `UPDATE subscription_schedule s SET next_period = u.period, due_at = u.at

@@ -37,6 +37,8 @@ type subscriptionThen struct {
 	AmountMinor int64                     `json:"amount_minor"`
 	Currency    domain.Currency           `json:"currency"`
 	Changes     []changeThen              `json:"changes"`
+	Schedules   []scheduleThen            `json:"schedules,omitempty"`
+	Pauses      []pauseThen               `json:"pauses,omitempty"`
 	Cadence     domain.Cadence            `json:"cadence"`
 	AnchorDay   int                       `json:"anchor_day"`
 	TimeZone    string                    `json:"time_zone"`
@@ -48,6 +50,17 @@ type subscriptionThen struct {
 type changeThen struct {
 	From        domain.Period `json:"from"`
 	AmountMinor int64         `json:"amount_minor"`
+}
+
+type scheduleThen struct {
+	From      domain.Period `json:"from"`
+	AnchorDay int           `json:"anchor_day,omitempty"`
+	TimeZone  string        `json:"time_zone,omitempty"`
+}
+
+type pauseThen struct {
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 type billThen struct {
@@ -87,6 +100,12 @@ func thenOf(stream string, last fact, c domain.Customer) then {
 		}
 		for _, change := range sub.Changes {
 			s.Subscription.Changes = append(s.Subscription.Changes, changeThen(change))
+		}
+		for _, change := range sub.Schedules {
+			s.Subscription.Schedules = append(s.Subscription.Schedules, scheduleThen(change))
+		}
+		for _, pause := range sub.Pauses {
+			s.Subscription.Pauses = append(s.Subscription.Pauses, pauseThen(pause))
 		}
 	}
 	for b := range c.Bills() {

@@ -85,7 +85,7 @@ var besideTheLog = []plant{
 	{"saga attempt", `UPDATE sagas SET attempt = 7 WHERE id = '{c}/2026-11'`, []string{"saga: sagas billing {c}/2026-11: it is at attempt 7, the log at 1"}, false},
 	{"saga missing", `DELETE FROM sagas WHERE id = '{c}/2026-11'`, []string{"saga: sagas billing {c}/2026-11: the row is missing"}, false},
 	{"saga of another period", `UPDATE sagas SET id = '{c}/2026-12' WHERE id = '{c}/2026-11'`, []string{"{c}/2026-11: the row is missing", "{c}/2026-12: the log does not know of it"}, false},
-	{"due moved", `UPDATE subscription_schedule SET due_at = due_at + interval '1 hour'` + ofSubscribed, []string{"schedule: subscription_schedule {c}: 2026-11 falls due at "}, false},
+	{"due moved", `UPDATE subscription_schedule SET due_at = due_at + interval '1 hour'` + ofSubscribed, []string{"schedule: subscription_schedule {c}: 2026-12 falls due at "}, false},
 	{"due never", `UPDATE subscription_schedule SET due_at = '9999-01-01'` + ofSubscribed, []string{"schedule: subscription_schedule {c}: "}, false},
 	{"schedule missing", `DELETE FROM subscription_schedule` + ofSubscribed, []string{"schedule: subscription_schedule {c}: the row is missing"}, false},
 	{"schedule of nobody", `INSERT INTO subscription_schedule SELECT 'nobody_' || customer_id, partition, next_period, due_at, last_position FROM subscription_schedule` + ofSubscribed,
