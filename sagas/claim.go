@@ -44,14 +44,14 @@ func (c *Collector) claim(ctx context.Context, n int) (jobs []*job, more bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	bills, err := c.candidates(ctx, n, now)
+	bills, err := c.candidates(ctx, c.config.Allowance.AtOnce(n), now)
 	if err != nil || len(bills) == 0 {
 		return nil, false, err
 	}
 	// Waiting for the rate limit comes before the claim: a lease must not run
 	// out in a queue.
-	if err := c.limit.WaitN(ctx, callsPerBill*min(len(bills), c.config.Concurrency)); err != nil {
-		return nil, false, fmt.Errorf("wait for the rate limit: %w", err)
+	if err := c.config.Allowance.Bills(ctx, min(len(bills), c.config.Concurrency)); err != nil {
+		return nil, false, err
 	}
 	if now, err = c.clock.Now(ctx); err != nil {
 		return nil, false, err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/time/rate"
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
@@ -24,7 +23,7 @@ type CollectorConfig struct {
 	Timeout     time.Duration // of one call to Stripe
 	Lease       time.Duration // how long a claim lasts; must exceed Timeout
 	Poll        time.Duration // how often rows are looked for when nobody says that there are some
-	Rate        float64       // calls to Stripe a second; 0: no limit
+	Allowance   *Allowance    // how much may be asked of Stripe; nil: no limit
 	LookSince   time.Time     // the first look reads what Stripe holds since then; zero: all
 	Actor       string        // recorded with every fact
 
@@ -39,11 +38,7 @@ type CollectorConfig struct {
 
 // validate lists everything that is wrong with a config.
 func (c CollectorConfig) validate() error {
-	faults := leaseFaults(c.Concurrency, c.Timeout, c.Lease, c.Poll)
-	if c.Rate < 0 {
-		faults = append(faults, errors.New("the rate must not be negative"))
-	}
-	return errors.Join(faults...)
+	return errors.Join(leaseFaults(c.Concurrency, c.Timeout, c.Lease, c.Poll)...)
 }
 
 // leaseFaults lists what is wrong with the settings of a worker that calls
@@ -74,7 +69,6 @@ type Collector struct {
 	environment *Environment
 	book        *book
 	look        *Look
-	limit       *rate.Limiter
 	wake        chan struct{}
 	pace        pace
 	holds       holds
@@ -90,24 +84,16 @@ func NewCollector(config CollectorConfig, d *commands.Dispatcher, gateway Gatewa
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("collector: %w", err)
 	}
-	limit := rate.Inf
-	if config.Rate > 0 {
-		limit = rate.Limit(config.Rate)
-	}
 	c := &Collector{
 		config: config, pool: d.Log().Pool(), d: d, gateway: gateway, clock: clock, log: log,
-		limit: rate.NewLimiter(limit, max(callsPerBill*config.Concurrency, 1)),
-		wake:  make(chan struct{}, 1),
-		pace:  pace{limit: float64(config.Concurrency), most: float64(config.Concurrency)},
+		wake: make(chan struct{}, 1),
+		pace: pace{limit: float64(config.Concurrency), most: float64(config.Concurrency)},
 	}
 	c.environment = newEnvironment(config, c.pool, d.Forget, log)
 	c.book = newBook(c.pool, d, log, eventstore.Meta{Actor: config.Actor})
 	c.look = newLook(c)
 	return c, nil
 }
-
-// callsPerBill is what the rate limit reckons with: create and confirm.
-const callsPerBill = 2
 
 // Wake says that there may be rows to claim. It never blocks.
 func (c *Collector) Wake() {

@@ -343,7 +343,7 @@ func (l *Look) takeOngoing(ctx context.Context, page []Found) error {
 }
 
 func (l *Look) page(ctx context.Context, listing Listing) (Page, error) {
-	if err := l.c.limit.Wait(ctx); err != nil {
+	if err := l.c.config.Allowance.Calls(ctx, 1); err != nil {
 		return Page{}, err
 	}
 	return l.c.gateway.List(ctx, listing)

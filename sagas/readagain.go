@@ -55,7 +55,7 @@ func (c *Collector) readDeclined(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("read declines that are due: %w", err)
 	}
 	for _, r := range records {
-		if err := c.limit.Wait(ctx); err != nil {
+		if err := c.config.Allowance.Calls(ctx, 1); err != nil {
 			return len(records), err
 		}
 		if err := c.readAgainOne(ctx, r); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/time/rate"
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
@@ -35,32 +34,27 @@ type Reconciler struct {
 	clock   *Clock
 	log     *slog.Logger
 	meta    eventstore.Meta
-	limit   *rate.Limiter
 	wake    chan struct{}
 	began   time.Time
 }
 
 // ReconcilerConfig sets up a reconciler.
 type ReconcilerConfig struct {
-	Every time.Duration // between scheduled reconciliations; 0: only when asked for
-	Poll  time.Duration // how often the table is looked at when nobody says that there is one to do
-	Rate  float64       // reads from Stripe a second; 0: no limit
-	Actor string        // recorded with every fact
+	Every     time.Duration // between scheduled reconciliations; 0: only when asked for
+	Poll      time.Duration // how often the table is looked at when nobody says that there is one to do
+	Allowance *Allowance    // how much may be asked of Stripe; nil: no limit
+	Actor     string        // recorded with every fact
 }
 
 // NewReconciler makes a reconciler; Run carries out what is asked for. News
 // may be nil: then Stripe's list of events is not read.
 func NewReconciler(config ReconcilerConfig, d *commands.Dispatcher, gateway Gateway, news Newsstand, inbox *Inbox, clock *Clock, log *slog.Logger) (*Reconciler, error) {
-	if config.Poll <= 0 || config.Every < 0 || config.Rate < 0 {
-		return nil, errors.New("reconciler: the poll interval must be positive, schedule and rate not negative")
-	}
-	limit := rate.Inf
-	if config.Rate > 0 {
-		limit = rate.Limit(config.Rate)
+	if config.Poll <= 0 || config.Every < 0 {
+		return nil, errors.New("reconciler: the poll interval must be positive, the schedule not negative")
 	}
 	return &Reconciler{
 		config: config, pool: d.Log().Pool(), d: d, gateway: gateway, news: news, inbox: inbox, clock: clock, log: log,
-		meta: eventstore.Meta{Actor: config.Actor}, limit: rate.NewLimiter(limit, max(int(config.Rate), 1)), wake: make(chan struct{}, 1), began: time.Now(),
+		meta: eventstore.Meta{Actor: config.Actor}, wake: make(chan struct{}, 1), began: time.Now(),
 	}, nil
 }
 

@@ -119,7 +119,7 @@ func (p *pass) note(ctx context.Context) error {
 // read calls Stripe within the rate, and again if that fails.
 func read[T any](ctx context.Context, p *pass, call func(context.Context) (T, error)) (v T, err error) {
 	for n, wait := 1, 250*time.Millisecond; ; n, wait = n+1, min(2*wait, 5*time.Second) {
-		if err := p.limit.Wait(ctx); err != nil {
+		if err := p.config.Allowance.Calls(ctx, 1); err != nil {
 			return v, err
 		}
 		if v, err = call(ctx); err == nil || n == passTries || ctx.Err() != nil {

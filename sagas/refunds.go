@@ -24,6 +24,7 @@ type RefundsConfig struct {
 	Lease       time.Duration // how long a claim lasts; must exceed Timeout; it is renewed before a send
 	Poll        time.Duration // how often rows are looked for when nobody says that there are some
 	Actor       string        // recorded with every fact
+	Allowance   *Allowance    // how much may be asked of Stripe; nil: no limit
 	// Ready says why nothing may be asked of Stripe now, such as a database that
 	// belongs to another environment; nil: it always may.
 	Ready func() error
@@ -155,6 +156,9 @@ func (w *Refunds) rest(ctx context.Context) {
 	}
 }
 
+// callsPerRefund is what a refund is reckoned with: the list is read, and one is made.
+const callsPerRefund = 2
+
 // refundJob is a claimed row on its way.
 type refundJob struct {
 	r        *refundRecord
@@ -205,6 +209,9 @@ func (w *Refunds) claim(ctx context.Context) (j *refundJob, found bool, err erro
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("read a candidate: %w", err)
+	}
+	if err := w.config.Allowance.Calls(ctx, callsPerRefund); err != nil {
+		return nil, false, err
 	}
 	now, err := w.clock.Now(ctx)
 	if err != nil {

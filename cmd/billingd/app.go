@@ -38,6 +38,7 @@ type App struct {
 	pool      *pgxpool.Pool
 	store     *eventstore.Store
 	runtime   *tracking.Runtime
+	allowance *sagas.Allowance
 	collector *sagas.Collector
 	scanner   *sagas.DueScanner
 	inbox     *sagas.Inbox
@@ -100,9 +101,10 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	if err != nil {
 		return nil, fmt.Errorf("open the Stripe gateway: %w", err)
 	}
+	a.allowance = sagas.NewAllowance(settings.StripeRate, settings.StripeEndpointRate)
 	a.collector, err = sagas.NewCollector(sagas.CollectorConfig{
 		Concurrency: settings.Concurrency, Timeout: settings.StripeTimeout, Lease: settings.Lease,
-		Poll: settings.Poll, Rate: settings.StripeRate, LookSince: settings.LookSince, Actor: "collector",
+		Poll: settings.Poll, Allowance: a.allowance, LookSince: settings.LookSince, Actor: "collector",
 		Environment: settings.Environment, Account: accountOf(gateway), Keys: a.keys,
 	}, dispatcher, gateway, clock, log)
 	if err != nil {
@@ -158,7 +160,7 @@ func (a *App) gatewayConfig() stripegateway.Config {
 	s := a.settings
 	c := stripegateway.Config{
 		API: s.StripeAPI, BaseURL: s.StripeBase, Key: s.StripeKey.Reveal(), RefundKey: s.RefundKey.Reveal(), Timeout: s.StripeTimeout,
-		Log: a.log, MaxConns: s.Concurrency + 4,
+		Log: a.log, MaxConns: s.Concurrency + 4, Rate: s.StripeRate, EndpointRate: s.StripeEndpointRate,
 	}
 	if a.keys != nil {
 		c.Runs = a.keys

@@ -36,14 +36,14 @@ func (a *App) openNews(d *commands.Dispatcher, gateway *stripegateway.Gateway, c
 		return hooks, err
 	}
 	a.reconcile, err = sagas.NewReconciler(sagas.ReconcilerConfig{
-		Every: a.settings.ReconcileEvery, Poll: a.settings.Poll, Rate: a.settings.StripeRate, Actor: "reconciler",
+		Every: a.settings.ReconcileEvery, Poll: a.settings.Poll, Allowance: a.allowance, Actor: "reconciler",
 	}, d, gateway, gateway, a.inbox, clock, a.log)
 	if err != nil {
 		return hooks, err
 	}
 	a.refunds, err = sagas.NewRefunds(sagas.RefundsConfig{
 		Concurrency: refundsAtOnce, Timeout: a.settings.StripeTimeout, Lease: a.settings.Lease, Poll: a.settings.Poll, Actor: "refunds",
-		Ready: a.mayCallStripe,
+		Ready: a.mayCallStripe, Allowance: a.allowance,
 	}, d, gateway, clock, a.log)
 	if err != nil {
 		return hooks, err

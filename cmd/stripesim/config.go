@@ -23,6 +23,7 @@ type flags struct {
 	KeyRetention  string   `help:"How long an Idempotency-Key is kept at least." env:"STRIPESIM_KEY_RETENTION" default:"24h"`
 	Prune         string   `help:"When a key is really forgotten: exact, late or random." env:"STRIPESIM_PRUNE" default:"exact"`
 	SearchLag     string   `help:"How far search is behind, on the stand-in's clock." env:"STRIPESIM_SEARCH_LAG" default:"1m"`
+	EndpointRate  string   `help:"Requests a second to each endpoint before 429; 0: no limit." env:"STRIPESIM_ENDPOINT_RATE" default:"0"`
 	RateLimit     string   `help:"Requests a second before 429; 0: no limit." env:"STRIPESIM_RATE_LIMIT" default:"0"`
 	Account       string   `help:"Account id." env:"STRIPESIM_ACCOUNT"`
 	APIKeys       []string `name:"api-keys" help:"The valid API keys. Empty: every test-mode key." env:"STRIPESIM_API_KEYS"`
@@ -70,11 +71,15 @@ func configure(f flags) (config, error) {
 		bad("STRIPESIM_PRUNE", "%q is not exact, late or random", f.Prune)
 	}
 	c.options.PruneSeed = f.PruneSeed
-	perSecond, err := strconv.ParseFloat(f.RateLimit, 64)
-	if err != nil || perSecond < 0 || perSecond != perSecond {
-		bad("STRIPESIM_RATE_LIMIT", "%q is not a number of requests a second", f.RateLimit)
+	perSecond := func(name, value string) float64 {
+		rate, err := strconv.ParseFloat(value, 64)
+		if err != nil || rate < 0 || rate != rate {
+			bad(name, "%q is not a number of requests a second", value)
+		}
+		return rate
 	}
-	c.options.RateLimit = perSecond
+	c.options.RateLimit = perSecond("STRIPESIM_RATE_LIMIT", f.RateLimit)
+	c.options.EndpointRate = perSecond("STRIPESIM_ENDPOINT_RATE", f.EndpointRate)
 	for _, key := range f.APIKeys {
 		if key = strings.TrimSpace(key); !strings.HasPrefix(key, "sk_test_") && !strings.HasPrefix(key, "rk_test_") {
 			bad("STRIPESIM_API_KEYS", "a key does not start with sk_test_ or rk_test_") // and is not printed: it may be a live one
@@ -83,6 +88,7 @@ func configure(f flags) (config, error) {
 		c.options.APIKeys = append(c.options.APIKeys, key)
 	}
 	if f.Clock != "" {
+		var err error
 		if c.options.Clock, err = time.Parse(time.RFC3339, f.Clock); err != nil {
 			bad("STRIPESIM_CLOCK", "%q is not a time such as 2026-11-01T00:00:00Z", f.Clock)
 		}

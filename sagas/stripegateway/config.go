@@ -36,6 +36,10 @@ type Config struct {
 	// Timeout bounds each call from its first step to the last byte of its
 	// answer, at least a millisecond. Zero is 30 seconds.
 	Timeout time.Duration
+	// Rate is how many calls a second may be made, EndpointRate how many to each
+	// endpoint. Zero is no limit. A call waits for its turn within its time-out,
+	// for a quarter of it at most; then it is not made.
+	Rate, EndpointRate float64
 	// Log receives a line a call at debug level. It is required.
 	Log *slog.Logger
 	// MaxConns is how many idle connections are kept: at least the number of
@@ -130,6 +134,9 @@ func (c Config) withDefaults() (Config, *url.URL, error) {
 	}
 	if c.Log == nil {
 		faults = append(faults, wrong("Log", "is required"))
+	}
+	if c.Rate < 0 || c.EndpointRate < 0 {
+		faults = append(faults, wrong("Rate", "must not be negative"))
 	}
 	if c.MaxConns < 0 {
 		faults = append(faults, wrong("MaxConns", fmt.Sprint(c.MaxConns)+" is negative"))

@@ -27,6 +27,7 @@ type Gateway struct {
 	base    *url.URL
 	client  *http.Client
 	timeout time.Duration
+	limits  *limits
 	log     *slog.Logger
 }
 
@@ -55,6 +56,7 @@ func New(c Config) (*Gateway, error) {
 			LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull},
 		}),
 		road: c.API, key: c.Key, refunds: c.RefundKey, runs: c.Runs, base: base, client: client, timeout: c.Timeout, log: c.Log,
+		limits: newLimits(c.Rate, c.EndpointRate, c.Timeout/4),
 	}, nil
 }
 
@@ -222,6 +224,9 @@ func keyless(err error) answer {
 func (g *Gateway) send(ctx context.Context, c *call, p stripe.ParamsContainer, v stripe.LastResponseSetter) answer {
 	ctx, cancel := context.WithTimeout(c.in(ctx), g.timeout)
 	defer cancel()
+	if err := g.limits.wait(ctx, c); err != nil {
+		return answer{fault: unsent, why: errNoRoom.Error()}
+	}
 	common := p.GetParams()
 	common.Context = ctx
 	if c.method == http.MethodPost {

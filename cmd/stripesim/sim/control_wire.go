@@ -135,6 +135,7 @@ type wireSettings struct {
 	SearchLag              *duration `json:"search_lag,omitempty"`
 	SearchRate             *float64  `json:"search_rate,omitempty"`
 	RateLimit              *float64  `json:"rate_limit,omitempty"`
+	EndpointRate           *float64  `json:"endpoint_rate,omitempty"`
 	ConfirmLimit           *int      `json:"confirm_limit,omitempty"`
 	LockWait               *duration `json:"lock_wait,omitempty"`
 	PruneSeed              *uint64   `json:"prune_seed,omitempty"`
@@ -153,7 +154,7 @@ func showSettings(set Settings) wireSettings {
 	retention, lag, wait := duration(set.KeyRetention), duration(set.SearchLag), duration(set.LockWait)
 	skew, patience, retry := duration(set.ClockSkew), duration(set.WebhookTimeout), duration(set.WebhookRetry)
 	return wireSettings{
-		KeyRetention: &retention, Prune: &set.Prune, SearchLag: &lag, SearchRate: &set.SearchRate, RateLimit: &set.RateLimit,
+		KeyRetention: &retention, Prune: &set.Prune, SearchLag: &lag, SearchRate: &set.SearchRate, RateLimit: &set.RateLimit, EndpointRate: &set.EndpointRate,
 		ConfirmLimit: &set.ConfirmLimit, LockWait: &wait, RefuseUnknownCustomers: &set.RefuseUnknownCustomers,
 		PruneSeed: &set.PruneSeed, ClockSkew: &skew, SearchOutage: &set.SearchOutage, RefundsPending: &set.RefundsPending,
 		WebhookTimeout: &patience, WebhookRetry: &retry,
@@ -172,6 +173,7 @@ func (s *Sim) changeSettings(r *http.Request) (any, error) {
 		patch((*time.Duration)(body.SearchLag), &set.SearchLag)
 		patch(body.SearchRate, &set.SearchRate)
 		patch(body.RateLimit, &set.RateLimit)
+		patch(body.EndpointRate, &set.EndpointRate)
 		patch(body.ConfirmLimit, &set.ConfirmLimit)
 		patch((*time.Duration)(body.LockWait), &set.LockWait)
 		patch(body.PruneSeed, &set.PruneSeed)

@@ -462,6 +462,24 @@ func TestRateLimiter(t *testing.T) {
 	equal(t, "keys kept", s.Counters().KeysHeld, int64(20-limited))
 }
 
+// Each endpoint has a bucket of its own beside the one of all.
+func TestEndpointLimiter(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, sim.Options{Settings: sim.Settings{EndpointRate: 1}})
+	limited := 0
+	for n := range 20 {
+		if post(t, s, "/v1/charges", keyN(n), chargeForm).status == 429 {
+			limited++
+		}
+	}
+	if limited == 0 || limited == 20 {
+		t.Errorf("%d of 20 limited with one a second allowed", limited)
+	}
+	if r := post(t, s, "/v1/customers", "k", "email=a%40b.example"); r.status == 429 {
+		t.Error("another endpoint was limited too")
+	}
+}
+
 // A reset under a request's feet: it is dropped and leaves nothing in the new
 // world.
 func TestResetDropsWhatIsUnderWay(t *testing.T) {

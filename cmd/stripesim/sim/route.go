@@ -3,6 +3,8 @@ package sim
 import (
 	"net/url"
 	"strings"
+
+	"golang.org/x/time/rate"
 )
 
 // route is one kind of request that the stand-in answers.
@@ -14,6 +16,8 @@ type route struct {
 	check  func(*call) *apiError // validation; nil: the shapes are enough
 	run    func(*tx) response
 	n      int64 // requests seen, under Sim.mu
+
+	limiter *rate.Limiter // of the endpoint, under Sim.mu
 }
 
 // place is where a route hangs: method, resource, whether an id follows, and

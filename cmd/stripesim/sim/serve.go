@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // call is one request on its way through the layers.
@@ -82,7 +84,10 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Sim) handle(c *call) response {
 	s.mu.Lock()
 	c.log = s.watch(c)
-	limiter := s.limiter
+	limiters := []*rate.Limiter{s.limiter}
+	if c.route != nil {
+		limiters = append(limiters, c.route.limiter)
+	}
 	if len(s.faults) > 0 {
 		c.hit = s.pick(c, true, fresh)
 	}
@@ -93,8 +98,10 @@ func (s *Sim) handle(c *call) response {
 	if e := s.authenticate(c.r.Header); e != nil {
 		return e.response()
 	}
-	if !limiter.AllowN(c.received, 1) {
-		return rateLimited().response()
+	for _, limiter := range limiters {
+		if !limiter.AllowN(c.received, 1) {
+			return rateLimited().response()
+		}
 	}
 	if e := c.parse(); e != nil {
 		return e.response()

@@ -21,6 +21,7 @@ type Settings struct {
 	ConfirmLimit int           // attempts an intent allows; 0: 25
 	LockWait     time.Duration // how long a request waits for a busy object before 429 lock_timeout, real time; 0: 2 s
 	RateLimit    float64       // requests a second before 429 rate_limit, real time; 0: no limit
+	EndpointRate float64       // requests a second to each endpoint before 429 rate_limit, real time; 0: no limit
 	SearchRate   float64       // searches a second before 429; 0: 20, negative: no limit
 
 	PruneSeed      uint64        // of PruneRandom: another seed, other lives
@@ -69,8 +70,8 @@ func (set *Settings) check() error {
 	if set.ConfirmLimit < 1 {
 		faults = append(faults, errors.New("confirm limit must be at least 1"))
 	}
-	if set.LockWait < 0 || set.RateLimit < 0 {
-		faults = append(faults, errors.New("lock wait and rate limit must not be negative"))
+	if set.LockWait < 0 || set.RateLimit < 0 || set.EndpointRate < 0 {
+		faults = append(faults, errors.New("lock wait, rate limit and endpoint rate must not be negative"))
 	}
 	if set.WebhookTimeout < 0 || set.WebhookRetry < 0 {
 		faults = append(faults, errors.New("webhook timeout and webhook retry must be above 0"))
@@ -204,11 +205,11 @@ func (s *Sim) open(url string, secrets []string) {
 
 // clear makes an empty world.
 func (s *Sim) clear() {
+	s.routes, s.limiter = routes(), nil
 	s.use(s.options.Settings)
 	s.epoch = s.clock.now().Unix()
 	s.clearBooks()
 	s.faults, s.hooks.rules = nil, nil
-	s.routes = routes()
 	s.counters = Counters{Faults: make(map[Kind]int64)}
 	s.requests = requestLog{limit: s.options.RequestLog}
 }
@@ -232,6 +233,11 @@ func (s *Sim) clearBooks() {
 
 // use puts settings into force.
 func (s *Sim) use(set Settings) {
+	if set.EndpointRate != s.settings.EndpointRate || s.limiter == nil {
+		for _, r := range s.routes {
+			r.limiter = limiterOf(set.EndpointRate)
+		}
+	}
 	if set.RateLimit != s.settings.RateLimit || s.limiter == nil {
 		s.limiter = limiterOf(set.RateLimit)
 	}

@@ -50,6 +50,10 @@ func (c *check) configure(f flags) Config {
 		Poll:           c.Duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
 		LogLevel:       c.Level("BILLING_LOG_LEVEL", f.LogLevel),
 	}
+	config.StripeEndpointRate = config.StripeRate
+	if c.Optional("BILLING_STRIPE_ENDPOINT_RATE", f.StripeEndpointRate) != "" {
+		config.StripeEndpointRate = c.rate("BILLING_STRIPE_ENDPOINT_RATE", f.StripeEndpointRate)
+	}
 	config.Listen = c.listen("BILLING_LISTEN", f.Listen, config.Tokens.Open())
 	config.ClockURL = c.clock("BILLING_CLOCK_URL", f.ClockURL, config.StripeKey)
 	config.Crash = c.crash(config)

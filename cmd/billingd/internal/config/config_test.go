@@ -69,7 +69,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 	for name, value := range map[string]string{
 		"DATABASE_URL": "postgres://u:p@db:5432/billing", "BILLING_LISTEN": "0.0.0.0:80", "BILLING_TOKENS": "ci:read:" + hex.EncodeToString(hash[:]),
 		"STRIPE_API_BASE": "http://127.0.0.1:12121", "STRIPE_API_KEY": "vk_abc", "STRIPE_WEBHOOK_SECRET": "whsec_1", "BILLING_STRIPE_TIMEOUT": "1s", "BILLING_LEASE": "2s",
-		"BILLING_LOOK_SINCE": "2026-01-01", "BILLING_CLOCK_URL": "http://127.0.0.1:12122/control/clock", "BILLING_STRIPE_RATE": "0", "BILLING_LOG_LEVEL": "debug",
+		"BILLING_LOOK_SINCE": "2026-01-01", "BILLING_CLOCK_URL": "http://127.0.0.1:12122/control/clock", "BILLING_STRIPE_RATE": "0", "BILLING_STRIPE_ENDPOINT_RATE": "12.5", "BILLING_LOG_LEVEL": "debug",
 		"STRIPE_API": "charges", "STRIPE_REFUND_KEY": "vk_refunds", "BILLING_PROXY_ADMIN_URL": "http://spendproxy:8090/", "BILLING_PROXY_TOKEN": "a-token-of-the-service",
 	} {
 		t.Setenv(name, value)
@@ -80,7 +80,7 @@ func TestEnvironmentAndFlags(t *testing.T) {
 	}
 	if c.DatabaseURL.Reveal() != "postgres://u:p@db:5432/billing" || c.DataDir != "" || c.Listen != "127.0.0.1:0" || c.PortFile != "/run/a b/port" || c.Tokens.Open() ||
 		c.StripeBase != "http://127.0.0.1:12121" || c.StripeKey.Reveal() != "vk_abc" || c.WebhookSecret.Reveal() != "whsec_1" || c.StripeTimeout != time.Second || c.Lease != 2*time.Second ||
-		!c.LookSince.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) || c.ClockURL == "" || c.StripeRate != 0 || c.LogLevel != slog.LevelWarn || c.StripeAPI != "charges" ||
+		!c.LookSince.Equal(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)) || c.ClockURL == "" || c.StripeRate != 0 || c.StripeEndpointRate != 12.5 || c.LogLevel != slog.LevelWarn || c.StripeAPI != "charges" ||
 		c.RefundKey.Reveal() != "vk_refunds" || c.ProxyAdmin.String() != "http://spendproxy:8090" || c.ProxyToken.Reveal() != "a-token-of-the-service" {
 		t.Errorf("got %+v", c)
 	}
@@ -146,28 +146,29 @@ func TestProxySettings(t *testing.T) {
 
 func TestEachFault(t *testing.T) {
 	for name, values := range map[string][]string{
-		"DATABASE_URL":            {"", " ", "postgres://u:hunter2@[db/x", "mysql://x", "host=a port=hunter2"},
-		"STRIPE_API_BASE":         {"", "api.stripe.com", "ftp://x", "https://u:hunter2@api.stripe.com", "https://x?y=1", "http://api.stripe.com"},
-		"STRIPE_API":              {"", "intents", "Charges", "charges "},
-		"STRIPE_API_KEY":          {"", " ", "hunter2", "pk_test_1", "sk_test_1 ", "sk_test_\n1"},
-		"STRIPE_REFUND_KEY":       {"", " ", "hunter2", "pk_test_1"},
-		"STRIPE_WEBHOOK_SECRET":   {"hunter2,", ",hunter2", "hunter2,,hunter3", "hunter2,hunter3,hunter4"},
-		"BILLING_RECONCILE_EVERY": {"", "-1h", "5s", "daily"},
-		"BILLING_LISTEN":          {"", " ", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", ":8080", "0.0.0.0:8080", "10.0.0.1:80", "[::]:80", "billing:80"},
-		"BILLING_TOKENS":          {"", " ", "hunter2", "ci:read:hunter2"},
-		"BILLING_ENVIRONMENT":     {"", "Production", "a b", "-x"},
-		"BILLING_DATA_DIR":        {"", " "},
-		"BILLING_PORT_FILE":       {"", " "},
-		"BILLING_STRIPE_TIMEOUT":  {"", "0", "0s", "30", "-1s", "1h", "soon"},
-		"BILLING_LEASE":           {"", "40", "30s", "10s", "2h"},
-		"BILLING_SHUTDOWN_GRACE":  {"", "0s", "30", "1h"},
-		"BILLING_POLL":            {"", "0s", "1", "1h"},
-		"BILLING_DB_POOL":         {"", "0", "-1", "1.5", "many", "100000"},
-		"BILLING_CONCURRENCY":     {"", "0", "-1", "1e3"},
-		"BILLING_STRIPE_RATE":     {"", "-1", "NaN", "Inf", "fast"},
-		"BILLING_CLOCK_URL":       {"", "x", "ftp://x", "http://u:hunter2@x/"},
-		"BILLING_LOOK_SINCE":      {"", "yesterday", "2026-13-01", "2026-01-01 00:00"},
-		"BILLING_LOG_LEVEL":       {"", "trace", "INFO"},
+		"DATABASE_URL":                 {"", " ", "postgres://u:hunter2@[db/x", "mysql://x", "host=a port=hunter2"},
+		"STRIPE_API_BASE":              {"", "api.stripe.com", "ftp://x", "https://u:hunter2@api.stripe.com", "https://x?y=1", "http://api.stripe.com"},
+		"STRIPE_API":                   {"", "intents", "Charges", "charges "},
+		"STRIPE_API_KEY":               {"", " ", "hunter2", "pk_test_1", "sk_test_1 ", "sk_test_\n1"},
+		"STRIPE_REFUND_KEY":            {"", " ", "hunter2", "pk_test_1"},
+		"STRIPE_WEBHOOK_SECRET":        {"hunter2,", ",hunter2", "hunter2,,hunter3", "hunter2,hunter3,hunter4"},
+		"BILLING_RECONCILE_EVERY":      {"", "-1h", "5s", "daily"},
+		"BILLING_LISTEN":               {"", " ", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", ":8080", "0.0.0.0:8080", "10.0.0.1:80", "[::]:80", "billing:80"},
+		"BILLING_TOKENS":               {"", " ", "hunter2", "ci:read:hunter2"},
+		"BILLING_ENVIRONMENT":          {"", "Production", "a b", "-x"},
+		"BILLING_DATA_DIR":             {"", " "},
+		"BILLING_PORT_FILE":            {"", " "},
+		"BILLING_STRIPE_TIMEOUT":       {"", "0", "0s", "30", "-1s", "1h", "soon"},
+		"BILLING_LEASE":                {"", "40", "30s", "10s", "2h"},
+		"BILLING_SHUTDOWN_GRACE":       {"", "0s", "30", "1h"},
+		"BILLING_POLL":                 {"", "0s", "1", "1h"},
+		"BILLING_DB_POOL":              {"", "0", "-1", "1.5", "many", "100000"},
+		"BILLING_CONCURRENCY":          {"", "0", "-1", "1e3"},
+		"BILLING_STRIPE_RATE":          {"", "-1", "NaN", "Inf", "fast"},
+		"BILLING_STRIPE_ENDPOINT_RATE": {"", " ", "-1", "fast"},
+		"BILLING_CLOCK_URL":            {"", "x", "ftp://x", "http://u:hunter2@x/"},
+		"BILLING_LOOK_SINCE":           {"", "yesterday", "2026-13-01", "2026-01-01 00:00"},
+		"BILLING_LOG_LEVEL":            {"", "trace", "INFO"},
 	} {
 		for _, value := range values {
 			t.Run(fmt.Sprintf("%s=%q", name, value), func(t *testing.T) {
