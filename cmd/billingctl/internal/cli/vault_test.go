@@ -60,6 +60,8 @@ func TestVaultKeysChange(t *testing.T) {
 	for _, test := range []struct{ line, path, body string }{
 		{"raise 9f2c41d07ab34e6f usd --to 60000 --until 2026-12-01T00:00:00+01:00 --reason busy", path + "/raises", `{"currency":"usd","reason":"busy","to_minor":60000,"until":"2026-11-30T23:00:00Z"}`},
 		{"raise 9f2c41d07ab34e6f usd --by 500 --reason busy", path + "/raises", `{"by_minor":500,"currency":"usd","reason":"busy"}`},
+		{"raise 9f2c41d07ab34e6f usd --by 500 --until 72h --reason busy", path + "/raises", `{"by_minor":500,"currency":"usd","reason":"busy","until":"72h"}`},
+		{"extend 9f2c41d07ab34e6f --until 2026-12-31T00:00:00Z --reason on", path + "/extend", `{"expires_at":"2026-12-31T00:00:00Z","reason":"on"}`},
 		{"raise 9f2c41d07ab34e6f usd --to 0 --reason stop", path + "/raises", `{"currency":"usd","reason":"stop","to_minor":0}`},
 		{"extend 9f2c41d07ab34e6f --until 2026-12-31 --reason on", path + "/extend", `{"expires_at":"2026-12-31T00:00:00Z","reason":"on"}`},
 		{"revoke 9f2c41d07ab34e6f --reason over", path + "/revoke", `{"reason":"over"}`},
@@ -129,6 +131,7 @@ func TestVaultKeysUsage(t *testing.T) {
 		{"issue", "--label and one --rule"}, {"issue --label agent", "--label and one --rule"}, {"issue --label a --rule intents:read --cap usd", "--cap"}, {"issue --label a --rule intents:read --cap usd=6,00", "--cap"},
 		{"issue --label a --rule intents:read --ceiling usd=5", "needs --cap usd"}, {"issue --label a --rule intents:read --cap usd=1 --cap usd=2", "--cap has usd twice"}, {"issue --label a --rule intents:read --expires soon", "--expires must be"}, {"issue --label a --rule intents:read --mode off", "--mode"},
 		{"raise k usd --reason x", "--to"}, {"raise k usd --to 5 --by 5 --reason x", "together"}, {"raise k usd --to 5", "--reason"}, {"raise k usd --to 5 --until later --reason x", "--until must be"},
+		{"raise k usd --to 5 --until -3h --reason x", "--until"}, {"raise k usd --to 5 --until=-3h --reason x", "--until must be"}, {"raise k usd --to 5 --until 0d --reason x", "--until must be"}, {"issue --label a --rule intents:read --expires 1.5d", "--expires must be"},
 		{"revoke k", "--reason"}, {"extend k --reason x", "--until"}, {"rotate k --grace soon", "--grace"}, {"audit --limit 0", "--limit must be"},
 		{"show vk_9f2c_s3cr3t", "this is a secret"}, {"revoke vk_9f2c_s3cr3t --reason x", "this is a secret"}, {"books --key vk_9f2c_s3cr3t", "this is a secret"}, {"audit --key vk_9f2c_s3cr3t", "this is a secret"},
 		{"--admin-url localhost:1 list", "--admin-url: the address of the spend proxy must be a URL"},

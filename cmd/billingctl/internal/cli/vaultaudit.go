@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"net/url"
 	"strconv"
 	"time"
@@ -69,6 +70,11 @@ func (a auditCalls) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
+	if len(items) == 0 {
+		if err := a.known(s); err != nil {
+			return err
+		}
+	}
 	return showList(s, "calls", items, func(calls []auditedCall) error {
 		if len(calls) == 0 {
 			return s.printf("no calls\n")
@@ -94,6 +100,31 @@ func (a auditCalls) Run(s *shell) error {
 	})
 }
 
+// known is an error if nothing at all is known of what the flags name, so that
+// a slip of the pen does not look like a quiet month.
+func (a auditCalls) known(s *shell) error {
+	if a.Key != "" {
+		if _, err := s.vaultKey(a.Key); err != nil {
+			return err
+		}
+	}
+	for _, named := range []struct{ parameter, what, value string }{
+		{"customer", "customer", a.Customer}, {"idempotency_key", "idempotency key", a.IdempotencyKey}, {"object", "object", a.Object},
+	} {
+		if named.value == "" {
+			continue
+		}
+		any, _, err := pages(s, "/admin/v1/audit", "calls", url.Values{named.parameter: {named.value}}, 1)
+		if err != nil {
+			return err
+		}
+		if len(any) == 0 {
+			return fmt.Errorf("no call about the %s %s was ever made", named.what, named.value)
+		}
+	}
+	return nil
+}
+
 // Run prints the books.
 func (b readBooks) Run(s *shell) error {
 	c, err := s.proxy()
@@ -105,7 +136,7 @@ func (b readBooks) Run(s *shell) error {
 		query.Set("run", b.OfRun)
 	}
 	if b.Key != "" {
-		if _, err := keyPath(b.Key, ""); err != nil {
+		if _, err := s.vaultKey(b.Key); err != nil {
 			return err
 		}
 		query.Set("vault_key", b.Key)

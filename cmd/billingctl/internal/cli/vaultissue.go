@@ -2,12 +2,16 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/billonce/billonce/cmd/billingctl/internal/client"
 )
 
 type (
@@ -22,19 +26,19 @@ type (
 		Window      string   `help:"What caps count over: total (the key's life) or day (a day of UTC)." enum:"total,day" default:"total" placeholder:"WINDOW"`
 		Mode        string   `help:"open counts, report also writes down what enforce would refuse, enforce refuses." enum:"open,report,enforce" default:"enforce" placeholder:"MODE"`
 		Manifest    bool     `help:"Bind the key to a manifest of bills, which billingd registers."`
-		Expires     string   `help:"When the key ends." placeholder:"TIME"`
+		Expires     string   `help:"When the key ends, or how long it lives, such as 72h or 30d." placeholder:"TIME"`
 	}
 	raiseKey struct {
 		Key      string `arg:"" help:"Id of the vault key."`
 		Currency string `arg:"" help:"Currency of the cap, such as usd."`
 		To       *int64 `help:"The cap from now on, in minor units; it may be lower." placeholder:"MINOR" xor:"cap" required:""`
 		By       *int64 `help:"By how much the cap rises, in minor units." placeholder:"MINOR" xor:"cap" required:""`
-		Until    string `help:"When the former cap holds again; left out, never." placeholder:"TIME"`
+		Until    string `help:"When the former cap holds again, or how long from now on, such as 72h; left out, never." placeholder:"TIME"`
 		Reason   string `required:"" help:"Why, for whoever reads the record later." placeholder:"TEXT"`
 	}
 	extendKey struct {
 		Key    string `arg:"" help:"Id of the vault key."`
-		Until  string `required:"" help:"When the key ends." placeholder:"TIME"`
+		Until  string `required:"" help:"When the key ends, or how long from now on, such as 30d." placeholder:"TIME"`
 		Reason string `required:"" help:"Why, for whoever reads the record later." placeholder:"TEXT"`
 	}
 	rotateKey struct {
@@ -72,7 +76,7 @@ func (i issueKey) Run(s *shell) error {
 	}
 	document, err := post(s, c, "/admin/v1/vault-keys", fields)
 	if err != nil {
-		return err
+		return namingFlag(err, "expires_at", "--expires")
 	}
 	var v struct {
 		VaultKey vaultKey `json:"vault_key"`
@@ -190,14 +194,38 @@ func (s *shell) secret(document json.RawMessage, secret string) error {
 	return err
 }
 
-// timeFlag reads a time or a day, whose beginning in UTC is meant.
+// timeFlag reads a time, a day, whose beginning in UTC is meant, or a duration,
+// which the proxy counts from its own now: that of a stand-in's clock, if it
+// follows one.
 func timeFlag(flag, value string) (string, error) {
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(layout, value); err == nil {
 			return t.UTC().Format(time.RFC3339), nil
 		}
 	}
-	return "", usage("%s must be a time such as 2026-12-31T23:59:59Z or a day such as 2026-12-31", flag)
+	if isDuration(value) {
+		return value, nil
+	}
+	return "", usage("%s must be a time such as 2026-12-31T23:59:59Z, a day such as 2026-12-31, or how long from now on, such as 72h or 30d", flag)
+}
+
+func isDuration(value string) bool {
+	if days, ok := strings.CutSuffix(value, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return err == nil && n > 0
+	}
+	d, err := time.ParseDuration(value)
+	return err == nil && d > 0
+}
+
+// namingFlag makes a refusal of a field's value a fault of the flag that gave it.
+func namingFlag(err error, field, flag string) error {
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusBadRequest {
+		if _, what, ok := strings.Cut(" "+strings.ReplaceAll(p.Detail, `"`, ""), " "+field+" "); ok {
+			return usage("%s %s", flag, what)
+		}
+	}
+	return err
 }
 
 // Run changes the cap.
@@ -217,7 +245,7 @@ func (r raiseKey) Run(s *shell) error {
 	}
 	document, err := s.change(r.Key, "/raises", fields)
 	if err != nil {
-		return err
+		return namingFlag(err, "until", "--until")
 	}
 	return show(s, document, func(v vaultKey) error { return v.write(s) })
 }
@@ -228,15 +256,19 @@ func (e extendKey) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	document, err := s.change(e.Key, "/extend", map[string]any{"expires_at": at, "reason": e.Reason})
+	former, err := s.vaultKey(e.Key)
 	if err != nil {
 		return err
+	}
+	document, err := s.change(e.Key, "/extend", map[string]any{"expires_at": at, "reason": e.Reason})
+	if err != nil {
+		return namingFlag(err, "expires_at", "--until")
 	}
 	if err := show(s, document, func(v vaultKey) error { return s.printf("vault key %s: %s\n", v.ID, v.life()) }); err != nil {
 		return err
 	}
 	var v vaultKey
-	if err := json.Unmarshal(document, &v); err == nil && (v.ExpiresAt == nil || v.ExpiresAt.Format(time.RFC3339) != at) {
+	if err := json.Unmarshal(document, &v); err == nil && former.end() == v.end() && (v.ExpiresAt == nil || v.ExpiresAt.Format(time.RFC3339) != at) {
 		_, err = fmt.Fprintln(s.Err, "It worked for longer already, which is left as it is; revoke ends a key.")
 		return err
 	}

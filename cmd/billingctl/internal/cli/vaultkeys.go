@@ -35,7 +35,7 @@ type vaultKeysCommand struct {
 func (vaultKeysCommand) Help() string {
 	return `The spend proxy is named by SPENDPROXY_ADMIN_URL or --admin-url; SPENDPROXY_ADMIN_TOKEN holds its admin token.
 
-A vault key is named by its id, as list shows it. Amounts are given in minor units, as at Stripe: usd=60000 is $600.00, jpy=60000 is ¥60000. Times are RFC 3339 (2026-12-31T23:59:59Z) or a day, whose beginning in UTC is meant.`
+A vault key is named by its id, as list shows it. Amounts are given in minor units, as at Stripe: usd=60000 is $600.00, jpy=60000 is ¥60000. Times are RFC 3339 (2026-12-31T23:59:59Z), a day, whose beginning in UTC is meant, or how long from now on (72h, 30d).`
 }
 
 type (
@@ -126,6 +126,19 @@ func keyPath(id, rest string) (string, error) {
 		return "", usage("this is a secret; a vault key is named by its id, as vault-keys list shows it")
 	}
 	return "/admin/v1/vault-keys/" + url.PathEscape(id) + rest, nil
+}
+
+// vaultKey reads a vault key; one that does not exist is the error.
+func (s *shell) vaultKey(id string) (k vaultKey, err error) {
+	c, err := s.proxy()
+	if err != nil {
+		return k, err
+	}
+	path, err := keyPath(id, "")
+	if err == nil {
+		err = c.Read(s.ctx, path, nil, &k)
+	}
+	return k, err
 }
 
 // change posts a change to a vault key.

@@ -29,6 +29,7 @@ type Ledger interface {
 	Calls(ctx context.Context, f ledger.CallFilter) ([]ledger.Recorded, string, error)
 	Books(ctx context.Context, f ledger.BooksFilter) ([]ledger.Sum, error)
 	Release(ctx context.Context, subject, reason, by string) error
+	Clock(ctx context.Context) (time.Time, error)
 }
 
 var _ Ledger = (*ledger.Ledger)(nil)

@@ -38,7 +38,11 @@ func (s *server) readObject(c call) (*object, error) {
 		return nil, bodyProblem(err)
 	}
 	_ = control.SetReadDeadline(time.Time{})
-	return parseObject(body)
+	o, err := parseObject(body)
+	if err == nil {
+		o.now = func() (time.Time, error) { return s.ledger.Clock(r.Context()) }
+	}
+	return o, err
 }
 
 // noBody refuses a body where none is looked at.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -19,6 +20,8 @@ import (
 type object struct {
 	values map[string]json.RawMessage
 	faults []string
+	now    func() (time.Time, error) // business time, from which durations count; nil: none can be given
+	err    error                     // of the clock
 }
 
 // parseObject takes an object apart. A field that occurs twice, bytes that are
@@ -120,7 +123,8 @@ func (o *object) minor(name string, least int64) int64 {
 	return n
 }
 
-// moment is a field of RFC 3339; the zero time if it is left out.
+// moment is a field of RFC 3339, or how long from now on, such as 72h or 30d; the
+// zero time if it is left out.
 func (o *object) moment(name string, required bool) time.Time {
 	var s string
 	read := o.take
@@ -131,11 +135,32 @@ func (o *object) moment(name string, required bool) time.Time {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, s)
+	if d, ok := durationOf(s); ok && o.now != nil {
+		if t, err = o.now(); err != nil {
+			o.err = fmt.Errorf("read the clock: %w", err)
+			return time.Time{}
+		}
+		t = t.Add(d)
+	}
 	if err != nil || t.Year() < 2000 || t.Year() > 9999 {
-		o.fault(name, "must be a time such as 2026-12-31T23:59:59Z")
+		o.fault(name, "must be a time such as 2026-12-31T23:59:59Z, or how long from now on, such as 72h or 30d")
 		return time.Time{}
 	}
 	return t.UTC()
+}
+
+// durationMost is longer than any key lives, and short enough to count in days.
+const durationMost = 100 * 366 * 24 * time.Hour
+
+// durationOf reads a positive duration: of time.ParseDuration, or whole days.
+func durationOf(s string) (time.Duration, bool) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		d := time.Duration(n) * 24 * time.Hour
+		return d, err == nil && d > 0 && d <= durationMost
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d > 0 && d <= durationMost
 }
 
 // currency is a field that names a known currency in lower case.
@@ -162,6 +187,9 @@ func (o *object) accept(name string, err error) {
 
 // done is the error of all faults, unknown fields among them.
 func (o *object) done() error {
+	if o.err != nil {
+		return o.err
+	}
 	names := make([]string, 0, len(o.values))
 	for name := range o.values {
 		names = append(names, name)

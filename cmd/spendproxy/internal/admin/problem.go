@@ -53,6 +53,7 @@ var refusals = []struct {
 }{
 	{ledger.ErrNoKey, http.StatusNotFound, "unknown_vault_key"},
 	{ledger.ErrRevoked, http.StatusConflict, "vault_key_revoked"},
+	{ledger.ErrExpired, http.StatusConflict, "vault_key_expired"},
 	{ledger.ErrInvalid, http.StatusBadRequest, "invalid_input"},
 	{ledger.ErrNoSubject, http.StatusNotFound, "unknown_reservation"},
 	{ledger.ErrSettled, http.StatusConflict, "already_charged"},

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -51,12 +52,12 @@ func (s *server) audit(c call) (answer, error) {
 	}
 	if f.Customer != "" {
 		if _, err := domain.ParseCustomerID(f.Customer); err != nil {
-			return answer{}, err
+			return answer{}, invalid("the parameter customer %s", reason(err))
 		}
 	}
 	if f.Period != "" {
 		if _, err := domain.ParsePeriod(f.Period); err != nil {
-			return answer{}, err
+			return answer{}, invalid("the parameter period %s", reason(err))
 		}
 	}
 	if err := noBody(c.r); err != nil {
@@ -74,6 +75,15 @@ func (s *server) audit(c call) (answer, error) {
 		page.Calls = append(page.Calls, viewCall(r))
 	}
 	return ok(page), nil
+}
+
+// reason is what a parser of the domain says against its value, without the
+// name of the field that it takes it for.
+func reason(err error) string {
+	if e, ok := errors.AsType[*domain.Error](err); ok && len(e.Fields) > 0 {
+		return e.Fields[0].Msg
+	}
+	return err.Error()
 }
 
 // books are what keys have promised and spent, per currency.

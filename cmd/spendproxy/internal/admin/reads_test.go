@@ -198,3 +198,20 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the cap is %+v", c)
 	}
 }
+
+// A parameter that is unknown, twice or cannot be read is named.
+func TestParametersAreNamed(t *testing.T) {
+	t.Parallel()
+	i := start(t)
+	for target, name := range map[string]string{
+		"audit?after=abc": "after", "audit?after=-1": "after", "audit?after=1e3": "after", "audit?limit=-5": "limit", "audit?limit=0": "limit", "audit?limit=501": "limit",
+		"audit?limit=ten": "limit", "audit?colour=red": "colour", "audit?refused=yes": "refused", "audit?customer=a%2Fb": "customer", "audit?period=yesterday": "period",
+		"audit?object=": "object", "audit?limit=1&limit=2": "limit", "vault-keys?after=abc": "after", "vault-keys?limit=-1": "limit", "vault-keys?live=1": "live",
+		"vault-keys?key=x": "key", "books?day=today": "day", "books?run=": "run",
+	} {
+		a := i.send(adminToken, "GET", "/admin/v1/"+target, "")
+		if a.status != http.StatusBadRequest || a.code() != "invalid_input" || !strings.Contains(a.body, name) {
+			t.Errorf("%s: %d %s", target, a.status, a.body)
+		}
+	}
+}

@@ -170,7 +170,7 @@ func (l *Ledger) Calls(ctx context.Context, f CallFilter) (calls []Recorded, nex
 	if f.After != "" {
 		after, err := strconv.ParseInt(f.After, 10, 64)
 		if err != nil || after < 0 {
-			return nil, "", fmt.Errorf("list calls: %w", invalid("the cursor is none that was given out"))
+			return nil, "", fmt.Errorf("list calls: %w", invalid("after is no cursor that was given out"))
 		}
 		q.is("id > " + q.arg(after))
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 // Raise changes a cap, for good or for a time; it is written down with its
-// reason. A currency without a cap gets one. The errors are ErrNoKey, ErrRevoked
-// and ErrInvalid.
+// reason. The errors are ErrNoKey, ErrRevoked, ErrExpired, and ErrInvalid, among
+// others for a currency in which the key has no cap.
 func (l *Ledger) Raise(ctx context.Context, r Raise) (key VaultKey, err error) {
 	err = l.change(ctx, func(tx pgx.Tx, now time.Time) error {
 		if err := r.check(now); err != nil {
@@ -47,7 +47,7 @@ func (r *Raise) check(now time.Time) error {
 	case r.More < 0:
 		return invalid("the amount by which it is raised must be positive; to lower a cap, say to what")
 	case !r.Until.IsZero() && !r.Until.After(now):
-		return invalid("until must be in the future")
+		return invalid("until must be in the future; it is %s", now.Format(time.RFC3339))
 	case r.Reason == "":
 		return invalid("a reason is needed")
 	case len(r.Reason) > textMost || clean(r.Reason) != r.Reason:
@@ -57,9 +57,8 @@ func (r *Raise) check(now time.Time) error {
 }
 
 func (r *Raise) apply(ctx context.Context, tx pgx.Tx, now time.Time) error {
-	var base int64
-	err := tx.QueryRow(ctx, `SELECT cap_minor FROM spendproxy.caps WHERE vault_key = $1 AND currency = $2`, r.Key, string(r.Currency)).Scan(&base)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	base, err := r.cap(ctx, tx, now)
+	if err != nil {
 		return err
 	}
 	from := base
@@ -93,12 +92,30 @@ func (r *Raise) apply(ctx context.Context, tx pgx.Tx, now time.Time) error {
 	if forGood {
 		base = to
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO spendproxy.caps (vault_key, currency, cap_minor, ceiling_minor, by_operator) VALUES ($1, $2, $3, 0, $4)
-		ON CONFLICT (vault_key, currency) DO UPDATE SET cap_minor = excluded.cap_minor, by_operator = caps.by_operator OR excluded.by_operator`,
+	if _, err := tx.Exec(ctx, `UPDATE spendproxy.caps SET cap_minor = $3, by_operator = by_operator OR $4 WHERE vault_key = $1 AND currency = $2`,
 		r.Key, string(r.Currency), base, forGood); err != nil {
 		return err
 	}
 	return note(ctx, tx, r.Key, Raised{What: "raise", Currency: r.Currency, From: from, To: to, Until: r.Until, Reason: r.Reason, By: r.By, At: now})
+}
+
+// cap is what the key may spend in the currency, without what holds for a time.
+func (r *Raise) cap(ctx context.Context, tx pgx.Tx, now time.Time) (base int64, err error) {
+	var expired bool
+	var capped *int64
+	var others string
+	if err := tx.QueryRow(ctx, `SELECT coalesce(expires_at <= $3, false), (SELECT cap_minor FROM spendproxy.caps WHERE vault_key = id AND currency = $2),
+			coalesce((SELECT string_agg(currency, ', ' ORDER BY currency) FROM spendproxy.caps WHERE vault_key = id), 'no currency')
+		FROM spendproxy.vault_keys WHERE id = $1`, r.Key, string(r.Currency), now).Scan(&expired, &capped, &others); err != nil {
+		return 0, err
+	}
+	switch {
+	case expired:
+		return 0, ErrExpired
+	case capped == nil:
+		return 0, invalid("currency: the vault key has no cap in %s to be raised; it has one in %s", r.Currency, others)
+	}
+	return *capped, nil
 }
 
 // note writes a change of a vault key down.
@@ -157,7 +174,7 @@ func (l *Ledger) Extend(ctx context.Context, id string, until time.Time, reason,
 			return err
 		}
 		if !until.After(now) {
-			return invalid("a key's life cannot end in the past; revoke it instead")
+			return invalid("expires_at must be in the future; it is %s. To end a key, revoke it", now.Format(time.RFC3339))
 		}
 		tag, err := tx.Exec(ctx, `UPDATE spendproxy.vault_keys SET expires_at = $2 WHERE id = $1 AND expires_at < $2`, id, until)
 		if err == nil && tag.RowsAffected() > 0 {

@@ -119,7 +119,7 @@ func (l *Ledger) Issue(ctx context.Context, i Issue) (key VaultKey, secret strin
 		}
 		if id == "" {
 			if !i.Grant.Expires.IsZero() && !i.Grant.Expires.After(now) {
-				return invalid("a key's life cannot end in the past")
+				return invalid("expires_at must be in the future; it is %s", now.Format(time.RFC3339))
 			}
 			id = newID()
 			if err := insertKey(ctx, tx, id, i, now); err != nil {
@@ -168,9 +168,18 @@ func addSecret(ctx context.Context, tx pgx.Tx, id, by string, now time.Time) (st
 
 // Keys lists vault keys in the order of their issuing, with their books.
 func (l *Ledger) Keys(ctx context.Context, f KeyFilter) ([]VaultKey, error) {
-	now, err := l.clock(ctx)
+	now, err := l.Clock(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list vault keys: %w", err)
+	}
+	if f.After != "" {
+		var known bool
+		if err := l.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM spendproxy.vault_keys WHERE id = $1)`, f.After).Scan(&known); err != nil {
+			return nil, fmt.Errorf("list vault keys: %w", err)
+		}
+		if !known {
+			return nil, fmt.Errorf("list vault keys: %w", invalid("after is no vault key's id"))
+		}
 	}
 	q := &where{}
 	q.equals("run", f.Run)
@@ -190,7 +199,7 @@ func (l *Ledger) Keys(ctx context.Context, f KeyFilter) ([]VaultKey, error) {
 
 // Key is one vault key with its books. The error is ErrNoKey.
 func (l *Ledger) Key(ctx context.Context, id string) (VaultKey, error) {
-	now, err := l.clock(ctx)
+	now, err := l.Clock(ctx)
 	if err != nil {
 		return VaultKey{}, fmt.Errorf("show vault key: %w", err)
 	}

@@ -186,8 +186,8 @@ func (l *Ledger) now(ctx context.Context) (time.Time, error) {
 	return now.UTC(), nil
 }
 
-// clock is the business time wherever it comes from.
-func (l *Ledger) clock(ctx context.Context) (now time.Time, err error) {
+// Clock is the business time, wherever it comes from.
+func (l *Ledger) Clock(ctx context.Context) (now time.Time, err error) {
 	if now, err = l.now(ctx); err == nil && now.IsZero() {
 		err = l.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now)
 	}

@@ -196,7 +196,7 @@ func (l *Ledger) Observe(ctx context.Context, seen []policy.Evidence) error {
 // quiet time. What was listed before comes behind what was not; among equals the
 // oldest comes first.
 func (l *Ledger) Doubts(ctx context.Context, limit int) ([]Doubt, error) {
-	now, err := l.clock(ctx)
+	now, err := l.Clock(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list doubts: %w", err)
 	}

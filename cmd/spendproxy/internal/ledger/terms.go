@@ -13,6 +13,7 @@ import (
 var (
 	ErrNoKey     = errors.New("there is no such vault key")
 	ErrRevoked   = errors.New("the vault key is revoked")
+	ErrExpired   = errors.New("the vault key has expired; extend it first")
 	ErrInvalid   = errors.New("invalid") // wrapped with the field and what is wrong
 	ErrNoSubject = errors.New("nothing is reserved under this name")
 	ErrSettled   = errors.New("the charge has succeeded; only what is open can be released")
