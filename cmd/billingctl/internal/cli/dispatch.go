@@ -62,7 +62,11 @@ func fieldFlags(spec commands.Spec) ([]reflect.StructField, error) {
 	for i := range flags {
 		f := body.Field(i)
 		kind := reflect.TypeFor[string]()
-		switch f.Type.Kind() {
+		of := f.Type
+		if of.Kind() == reflect.Pointer { // of what may be left out
+			of = of.Elem()
+		}
+		switch of.Kind() {
 		case reflect.String:
 		case reflect.Int, reflect.Int64:
 			kind = reflect.TypeFor[int64]()
