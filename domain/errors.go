@@ -116,6 +116,5 @@ var (
 		Fields: []FieldError{{"Idempotency-Key", "is required"}}}
 	ErrUnknownCommand = &Error{Kind: NotFound, Code: "unknown_command", Msg: "no such command"}
 	ErrInternal       = &Error{Kind: Refused, Code: "internal_command", Msg: "this command is sent by the service itself"}
-	ErrNotAvailable   = &Error{Kind: Refused, Code: "not_available", Msg: "this command is not available in this version"}
 	ErrOverflow       = &Error{Kind: Invalid, Code: "overflow", Msg: "the amount is too large to add"}
 )

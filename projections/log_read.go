@@ -40,21 +40,32 @@ func factOf(r eventstore.Recorded) Fact {
 
 // FactsQuery asks for a part of the log.
 type FactsQuery struct {
-	After  string // a place such as 17-40213, or the next_cursor of a page; empty: from the beginning
+	After  string // a place such as 17-40213, the next_cursor of a page or, when ascending, a vector; empty: from the beginning
 	Stream string // such as customer/cust_123; empty: all
 	Type   string // contract name; empty: all
 	Limit  int    // as in Page
 	Order  Order
 }
 
-// page tells a place from a cursor.
-func (q FactsQuery) page() (Page, eventstore.Place) {
+// parse finds the part of the log that is asked for.
+func (q FactsQuery) parse(codec *eventstore.Codec) (span, keyset, error) {
 	page := Page{Limit: q.Limit, Order: q.Order}
 	place, err := eventstore.ParsePlace(q.After)
-	if err != nil {
+	from, isVector := parseVector(q.After)
+	switch {
+	case err == nil:
+		for p := range from {
+			from[p] = place.Position
+		}
+	case !isVector || q.Order == Descending: // a vector has nothing to say of what lies before it
 		page.Cursor = q.After
 	}
-	return page, place
+	k, err := page.keyset(1, "facts", q.Stream, q.Type)
+	if err != nil {
+		return span{}, k, afterNotCursor(err)
+	}
+	s, err := q.span(k, from, codec)
+	return s, k, err
 }
 
 // Facts lists events in the order of their positions. Its cursor is a place in
@@ -66,12 +77,7 @@ func (q FactsQuery) page() (Page, eventstore.Place) {
 // the end of the log for now.
 func (r Reads) Facts(ctx context.Context, q FactsQuery) (List[Fact], error) {
 	list := List[Fact]{Items: []Fact{}}
-	page, after := q.page()
-	k, err := page.keyset(1, "facts", q.Stream, q.Type)
-	if err != nil {
-		return list, afterNotCursor(err)
-	}
-	span, err := q.span(k, after, r.store.Codec())
+	span, k, err := q.parse(r.store.Codec())
 	if err != nil {
 		return list, err
 	}
@@ -101,13 +107,13 @@ type span struct {
 // afterNotCursor names the parameter that a cursor comes in here.
 func afterNotCursor(err error) error {
 	if e, ok := errors.AsType[*domain.Error](err); ok && len(e.Fields) == 1 && e.Fields[0].Field == "cursor" {
-		return domain.InvalidField("after", "must be a place such as 17-40213 or the next_cursor of a page with these filters and this order")
+		return domain.InvalidField("after", "must be a place such as 17-40213, the vector of an as_of, or the next_cursor of a page with these filters and this order")
 	}
 	return err
 }
 
-func (q FactsQuery) span(k keyset, after eventstore.Place, codec *eventstore.Codec) (span, error) {
-	s := span{stream: q.Stream}
+func (q FactsQuery) span(k keyset, from vector, codec *eventstore.Codec) (span, error) {
+	s := span{vector: from, stream: q.Stream}
 	for p := range int16(eventstore.Partitions) {
 		s.partitions = append(s.partitions, p)
 	}
@@ -122,9 +128,6 @@ func (q FactsQuery) span(k keyset, after eventstore.Place, codec *eventstore.Cod
 			return s, domain.InvalidField("type", "is not the name of a fact")
 		}
 		s.types = []string{q.Type}
-	}
-	for p := range s.vector {
-		s.vector[p] = after.Position
 	}
 	if k.after != nil {
 		v, ok := parseVector(k.after[0])
@@ -159,9 +162,9 @@ func (s span) bounds(k keyset) (partitions []int16, positions []int64) {
 }
 
 // read reads the next facts: the first of each partition, merged by position.
-func (s span) read(ctx context.Context, tx pgx.Tx, k keyset) ([]Fact, error) {
+func (s span) read(ctx context.Context, q eventstore.Querier, k keyset) ([]Fact, error) {
 	partitions, positions := s.bounds(k)
-	rows, err := tx.Query(ctx, `
+	rows, err := q.Query(ctx, `
 		SELECT e.partition, e.position, e.event_id, e.stream_id, e.stream_version, e.event_type, e.schema_version,
 			e.payload::text, e.metadata::text, coalesce(e.command_key, ''), e.digest, e.recorded_at
 		FROM (

@@ -32,6 +32,13 @@
 // Dispatching goes on without its caller: what has begun is decided, recorded
 // and found under the command's key. Only waiting ends with the caller.
 //
+// # The feed
+//
+// GET /v1/events/stream (feed.go) reads the log a page at a time and writes each
+// page before it reads the next, so the reader's pace is the feed's. Between two
+// pages the only state is the reader's vector, which is also the id of what was
+// written last.
+//
 // # Statuses
 //
 //	200  done; of charge-billing and retry-charge: the attempt has ended
@@ -42,7 +49,6 @@
 //	408, 413, 415  the body is slow, large, compressed or of another type
 //	409  clashes with what was recorded or is in flight
 //	422  the state of the business forbids it
-//	501  known by name, not available in this version
 //	503  passes by itself: the very same request may be sent again
 //	504  the read model does not contain after_position yet; as_of says what it does
 package api

@@ -25,7 +25,7 @@ func TestOneShapeOfErrors(t *testing.T) {
 		{"GET", "//v1/customers", 404, "not_found"}, {"POST", "/v1/../v1/commands/register-customer", 404, "not_found"}, {"GET", "/v1/./customers", 404, "not_found"},
 		{"GET", "/v1/commands/register-customer", 405, "method_not_allowed"}, {"DELETE", "/v1/customers", 405, "method_not_allowed"},
 		{"OPTIONS", "/v1/commands/charge-billing", 405, "method_not_allowed"}, {"BREW", "/healthz", 405, "method_not_allowed"},
-		{"GET", "/v1/events/stream", 501, "not_available"}, {"POST", "/webhooks/stripe", 404, "webhooks_off"},
+		{"GET", "/v1/events/stream?after=soon", 400, "invalid_input"}, {"POST", "/webhooks/stripe", 404, "webhooks_off"},
 		{"GET", "/v1/runs/2026-11", 404, "unknown_run"}, {"GET", "/v1/customers/nobody", 404, "unknown_customer"},
 		{"GET", "/v1/customers/nobody/periods", 404, "unknown_customer"}, {"GET", "/v1/customers/nobody/periods/2026-11", 404, "unknown_customer"},
 	} {

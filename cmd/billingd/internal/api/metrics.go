@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,9 +15,11 @@ type metrics struct {
 	requests *prometheus.HistogramVec
 	inFlight prometheus.Gauge
 	commands *prometheus.CounterVec
+
+	feedEvents, feedSlow prometheus.Counter
 }
 
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+func newMetrics(registry prometheus.Registerer, readers *atomic.Int64) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "billonce_http_request_seconds",
@@ -29,9 +32,13 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "billonce_http_commands_total", Help: "Commands that came by HTTP, by what became of them: recorded, replayed, a refusal's code, or failed.",
 		}, []string{"command", "outcome"}),
+		feedEvents: prometheus.NewCounter(prometheus.CounterOpts{Name: "billonce_feed_events_total", Help: "Events that readers of the feed were sent."}),
+		feedSlow:   prometheus.NewCounter(prometheus.CounterOpts{Name: "billonce_feed_slow_readers_total", Help: "Readers of the feed that were cut off because they did not read."}),
 	}
+	feedReaders := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "billonce_feed_readers", Help: "Readers of the feed."},
+		func() float64 { return float64(readers.Load()) })
 	var faults []error
-	for _, c := range []prometheus.Collector{m.requests, m.inFlight, m.commands} {
+	for _, c := range []prometheus.Collector{m.requests, m.inFlight, m.commands, m.feedEvents, m.feedSlow, feedReaders} {
 		faults = append(faults, registry.Register(c))
 	}
 	return m, errors.Join(faults...)

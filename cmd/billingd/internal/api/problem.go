@@ -100,10 +100,7 @@ func internalProblem() *Problem {
 }
 
 func statusOf(e *domain.Error) int {
-	switch {
-	case errors.Is(e, domain.ErrNotAvailable):
-		return http.StatusNotImplemented
-	case errors.Is(e, domain.ErrInternal):
+	if errors.Is(e, domain.ErrInternal) {
 		return http.StatusForbidden
 	}
 	switch e.Kind {

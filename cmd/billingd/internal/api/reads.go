@@ -234,7 +234,7 @@ func (s *Server) registerReads() {
 		})
 
 	type factsQuery struct {
-		After  string `query:"after" example:"17-40213" doc:"A place in the log, or next_cursor of the page before, which misses nothing."`
+		After  string `query:"after" example:"17-40213" doc:"A place in the log, or next_cursor of the page before, which misses nothing. In ascending order the vector of an answer's as_of, or an id of the feed, too."`
 		Stream string `query:"stream" example:"customer/cust_123" doc:"One stream alone."`
 		Type   string `query:"type" example:"customer.billed.v1" doc:"One type of fact alone."`
 		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"Facts of a page at most."`
@@ -242,7 +242,7 @@ func (s *Server) registerReads() {
 		FreshQuery
 	}
 	facts := get("list-events", "/v1/events", "Read the log", "position")
-	facts.Description += " Read from the log itself: after_position never waits."
+	facts.Description += " GET /v1/events/stream follows it. Read from the log itself: after_position never waits."
 	read(s, facts, func(ctx context.Context, q *factsQuery) (a projections.List[projections.Fact], err error) {
 		if _, _, err = q.FreshQuery.parse(); err != nil {
 			return a, err
@@ -261,14 +261,4 @@ func asOf(err error, at eventstore.Place) error {
 		p.AsOf = &at
 	}
 	return &p
-}
-
-// registerPlanned answers by name for what a later version brings.
-func (s *Server) registerPlanned() {
-	const path = "/v1/events/stream"
-	op := public("", http.MethodGet, path, tagService, "")
-	op.Hidden = true
-	s.handle(op, func(http.ResponseWriter, *http.Request) error {
-		return problem(http.StatusNotImplemented, domain.ErrNotAvailable.Code, "%s is not available in this version", path)
-	})
 }

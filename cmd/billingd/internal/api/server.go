@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -67,6 +68,9 @@ type Limits struct {
 	Idle     time.Duration // between two requests of a connection: 2 min
 	Dispatch time.Duration // of deciding and recording one command: 15 s
 	Lag      time.Duration // of the processors of an instance that is ready: 1 min
+
+	Readers   int64         // of the feed at a time: 100
+	Heartbeat time.Duration // of a feed without news: 15 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -84,6 +88,10 @@ func (l Limits) withDefaults() Limits {
 	fill(&l.Idle, 2*time.Minute)
 	fill(&l.Dispatch, 15*time.Second)
 	fill(&l.Lag, time.Minute)
+	if l.Readers == 0 {
+		l.Readers = 100
+	}
+	fill(&l.Heartbeat, 15*time.Second)
 	return l
 }
 
@@ -110,6 +118,7 @@ type Server struct {
 	huma     huma.API
 	metrics  *metrics
 	bell     bell
+	readers  atomic.Int64  // of the feed
 	draining chan struct{} // closed when the service is about to stop
 	stop     func()
 }
@@ -128,7 +137,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 		Wait:       sleep,
 	}
 	var err error
-	if s.metrics, err = newMetrics(d.Metrics); err != nil {
+	if s.metrics, err = newMetrics(d.Metrics, &s.readers); err != nil {
 		return nil, err
 	}
 	s.huma = newHuma(s.mux, d.Version)
@@ -142,7 +151,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerClosing(d.Reconciler)
 	s.registerEnvironment(d.Environment)
 	s.registerService(d.Metrics)
-	s.registerPlanned()
+	s.registerFeed()
 	s.registerDocument()
 	s.stop = s.store.OnAppend(s.bell.ring)
 	return s, nil
