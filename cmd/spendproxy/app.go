@@ -64,7 +64,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	if settings.ClockURL != "" {
 		now = clock.New(settings.ClockURL).Now
 	}
-	a.ledger = ledger.New(a.pool, ledger.Options{Now: now, Log: log, Registry: registry})
+	a.ledger = ledger.New(a.pool, ledger.Options{Now: now, AuditKeep: settings.AuditKeep, Log: log, Registry: registry})
 	a.proxy = proxy.New(a.ledger, proxy.Upstream{Base: settings.Upstream, Key: settings.Key.Reveal(), Timeout: settings.Timeout}, now, log, registry)
 	a.admin = admin.New(a.ledger, settings.Tokens, log)
 	if err := a.listen(); err != nil {

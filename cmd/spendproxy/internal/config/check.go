@@ -35,6 +35,9 @@ func (c *check) configure(f flags) Config {
 	if c.Optional("SPENDPROXY_ADMIN_LISTEN", f.AdminListen) != "" {
 		config.AdminListen = c.listen("SPENDPROXY_ADMIN_LISTEN", f.AdminListen)
 	}
+	if keep := c.Optional("SPENDPROXY_AUDIT_KEEP", f.AuditKeep); keep != "" {
+		config.AuditKeep = c.keep("SPENDPROXY_AUDIT_KEEP", keep)
+	}
 	config.Upstream = c.upstream(f.Upstream, config.Key)
 	config.ClockURL = c.clock(f.ClockURL, config.Key)
 	tokens, err := admin.LoadTokens(os.LookupEnv)
@@ -67,6 +70,24 @@ func (c *check) listen(name, value string) string {
 		return ""
 	}
 	return value
+}
+
+// keepLeast leaves time to look at what a call did.
+const keepLeast = 24 * time.Hour
+
+// keep is a duration, which may be given in whole days.
+func (c *check) keep(name, value string) time.Duration {
+	d, err := time.ParseDuration(value)
+	if days, ok := strings.CutSuffix(value, "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || d < keepLeast {
+		c.Bad(name, "must be a duration of a day at least, such as 2160h or 90d")
+		return 0
+	}
+	return d
 }
 
 func (c *check) database() settings.Secret {

@@ -24,10 +24,11 @@ type Config struct {
 	Database settings.Secret
 	DBPool   int // connections at most
 
-	Tokens   admin.Tokens
-	ClockURL string // business time of a Stripe stand-in; empty: the database's
-	LogLevel slog.Level
-	Grace    time.Duration // for calls under way when the proxy is stopped
+	Tokens    admin.Tokens
+	ClockURL  string // business time of a Stripe stand-in; empty: the database's
+	LogLevel  slog.Level
+	AuditKeep time.Duration // after which rows of the audit are deleted; 0: never
+	Grace     time.Duration // for calls under way when the proxy is stopped
 }
 
 // flags are the settings that may come by command line, as text, so that all
@@ -40,6 +41,7 @@ type flags struct {
 	Timeout       string `help:"Time limit of one call to Stripe; longer than the callers' own." env:"SPENDPROXY_TIMEOUT" default:"80s" placeholder:"DURATION"`
 	DBPool        string `name:"db-pool" help:"Database connections at most." env:"SPENDPROXY_DB_POOL" default:"16" placeholder:"N"`
 	ClockURL      string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"SPENDPROXY_CLOCK_URL" placeholder:"URL"`
+	AuditKeep     string `help:"How long rows of the audit are kept, such as 2160h or 90d; not set: for ever." env:"SPENDPROXY_AUDIT_KEEP" placeholder:"DURATION"`
 	LogLevel      string `help:"debug, info, warn or error." env:"SPENDPROXY_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
 	ShutdownGrace string `help:"Time for calls under way when the proxy is stopped." env:"SPENDPROXY_SHUTDOWN_GRACE" default:"90s" placeholder:"DURATION"`
 }

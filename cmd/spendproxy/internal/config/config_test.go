@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:8081" || c.AdminListen != "" || c.Upstream.String() != "https://api.stripe.com" || c.Timeout != 80*time.Second ||
-		c.DBPool != 16 || c.Grace != 90*time.Second || c.Tokens.Admin != "" || c.ClockURL != "" {
+		c.DBPool != 16 || c.Grace != 90*time.Second || c.Tokens.Admin != "" || c.ClockURL != "" || c.AuditKeep != 0 {
 		t.Errorf("%+v", c)
 	}
 	if c.Key.Reveal() != "rk_test_MARKER" || strings.Contains(fmt.Sprintf("%v %+v %#v", c, c, c), "MARKER") {
@@ -49,12 +49,14 @@ func TestSettings(t *testing.T) {
 	set(t, map[string]string{
 		"SPENDPROXY_LISTEN": "0.0.0.0:0", "SPENDPROXY_ADMIN_LISTEN": "127.0.0.1:9", "SPENDPROXY_UPSTREAM": "http://127.0.0.1:12121/v1/", "SPENDPROXY_TIMEOUT": "5s",
 		"SPENDPROXY_ADMIN_TOKEN": "an-admin-token-of-some-length", "SPENDPROXY_SERVICE_TOKEN": "a-service-token-of-some-length", "SPENDPROXY_CLOCK_URL": "http://127.0.0.1:1/control/clock",
+		"SPENDPROXY_AUDIT_KEEP": "90d",
 	})
 	c, err := Load([]string{"--timeout=6s"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Upstream.String() != "http://127.0.0.1:12121" || c.Timeout != 6*time.Second || c.Tokens.Service != "a-service-token-of-some-length" || c.AdminListen != "127.0.0.1:9" {
+	if c.Upstream.String() != "http://127.0.0.1:12121" || c.Timeout != 6*time.Second || c.Tokens.Service != "a-service-token-of-some-length" || c.AdminListen != "127.0.0.1:9" ||
+		c.AuditKeep != 2160*time.Hour {
 		t.Errorf("%+v", c)
 	}
 }
@@ -73,6 +75,7 @@ func TestFaults(t *testing.T) {
 		"SPENDPROXY_CLOCK_URL":      {"", "MARKER", "ftp://x", "http://u:MARKER@x/"},
 		"SPENDPROXY_LOG_LEVEL":      {"", "MARKER", "INFO"},
 		"SPENDPROXY_SHUTDOWN_GRACE": {"", "MARKER", "0s"},
+		"SPENDPROXY_AUDIT_KEEP":     {"", " ", "MARKER", "0", "-1d", "1h", "23h59m", "0d", "1.5d", "70000d"},
 		"SPENDPROXY_ADMIN_TOKEN":    {"", " ", "MARKER", "null"},
 		"SPENDPROXY_SERVICE_TOKEN":  {"", "MARKER short"},
 	} {

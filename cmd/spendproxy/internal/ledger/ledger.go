@@ -24,6 +24,7 @@ type Options struct {
 	Now         func(context.Context) (time.Time, error) // business time; nil: the database's clock
 	Quiet       time.Duration                            // after which a read proves that a lost send was not executed; 15 minutes
 	QuietStored time.Duration                            // the same after a 500; 24 hours
+	AuditKeep   time.Duration                            // after which rows of the audit are deleted; 0: never
 	Log         *slog.Logger                             // nil: silent
 	Registry    prometheus.Registerer                    // nil: no metrics
 }

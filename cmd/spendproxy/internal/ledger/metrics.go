@@ -9,6 +9,7 @@ type metrics struct {
 	groups    prometheus.Histogram
 	alarms    prometheus.Counter
 	dropped   prometheus.Counter
+	pruned    prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -31,8 +32,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spendproxy_audit_dropped_total", Help: "Rows of the audit about reads and early refusals that could not be written.",
 		}),
+		pruned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "spendproxy_audit_pruned_total", Help: "Rows of the audit deleted because they were older than SPENDPROXY_AUDIT_KEEP.",
+		}),
 	}
-	r.MustRegister(m.decisions, m.work, m.groups, m.alarms, m.dropped)
+	r.MustRegister(m.decisions, m.work, m.groups, m.alarms, m.dropped, m.pruned)
 	return m
 }
 
@@ -80,5 +84,11 @@ func (m *metrics) alarm() {
 func (m *metrics) drop(n int) {
 	if m != nil {
 		m.dropped.Add(float64(n))
+	}
+}
+
+func (m *metrics) prune(n int64) {
+	if m != nil {
+		m.pruned.Add(float64(n))
 	}
 }

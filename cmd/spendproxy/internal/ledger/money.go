@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -249,8 +250,14 @@ func (l *Ledger) Release(ctx context.Context, subject, reason, by string) error 
 }
 
 // Run writes notes, and results that could not be written at once, until ctx
-// ends, and then what is left of them, for a few seconds at most.
+// ends, and then what is left of them, for a few seconds at most. It also prunes
+// the audit, if rows of it are not kept for ever.
 func (l *Ledger) Run(ctx context.Context) error {
+	if l.options.AuditKeep > 0 {
+		var pruning sync.WaitGroup
+		defer pruning.Wait()
+		pruning.Go(func() { l.pruning(ctx) })
+	}
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
