@@ -99,3 +99,40 @@ func (f *follower) scan(t *rapid.T, at time.Time) {
 		f.send(t, commands.NewDeclareBillingDue(ada, p))
 	}
 }
+
+// TestC075_NoParts: a bill is one amount, without proration or credit. Several
+// changes within one period leave its bill alone, and what asks for parts, or for
+// less than nothing, is refused.
+func TestC075_NoParts(t *testing.T) {
+	t.Parallel()
+	var f follower
+	for _, e := range []domain.Event{registered, activated, due} {
+		f.customer = f.customer.Evolve(e)
+	}
+	for n, minor := range []int64{9900, 1900, 2900} {
+		change := commands.NewChangeSubscriptionAmount(ada, minor, "", domain.Period{}, noon.AddDate(0, 0, n), domain.Key(fmt.Sprint("k", n)))
+		events, err := change.Decide(f.customer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.take(events...)
+	}
+	if bill, _ := f.customer.Bill(nov); bill.Amount != usd49 {
+		t.Errorf("November is now over %s", bill.Amount)
+	}
+	sub, _ := f.customer.Subscription()
+	for p, want := range map[domain.Period]int64{dec: 2900, dec.Next(): 2900} {
+		if got := sub.AmountFor(p).Minor; got != want {
+			t.Errorf("%s is over %d, want %d", p, got, want)
+		}
+	}
+	spec := must(commands.Lookup("change-subscription-amount"))
+	for _, body := range []string{
+		`{"customer_id":"ada","amount_minor":2900,"credit_minor":5000}`, `{"customer_id":"ada","amount_minor":2900,"prorate":true}`,
+		`{"customer_id":"ada","amount_minor":2900,"lines":[{"amount_minor":1450},{"amount_minor":1450}]}`, `{"customer_id":"ada","amount_minor":-2900}`, `{"customer_id":"ada","amount_minor":0}`,
+	} {
+		if _, err := spec.Decode(commands.Input{Key: "k", Body: []byte(body), Now: noon}); !errors.Is(err, domain.ErrInvalidInput) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}

@@ -326,7 +326,7 @@ func TestValuesOfFields(t *testing.T) {
 	}
 }
 
-// Amounts are integers of minor units. Every price of two decimals is refused,
+// C070: amounts are integers of minor units. Every price of two decimals is refused,
 // as a string and as a number, and none is rounded.
 func TestDecimalPricesAreRefused(t *testing.T) {
 	t.Parallel()
