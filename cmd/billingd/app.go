@@ -126,7 +126,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	for i, p := range a.processors {
 		running[i] = p.Name
 	}
-	registerMetrics(registry, a.collector, a.store)
+	registerMetrics(registry, a.collector, a.store, &a.writes)
 	troubles := a.troubles()
 	registerRunMetrics(registry, a.collector, troubles)
 
@@ -314,7 +314,7 @@ func accountOf(gateway any) func(context.Context) (string, error) {
 }
 
 // registerMetrics shows what the collector and the log count.
-func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *eventstore.Store) {
+func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *eventstore.Store, w *writes) {
 	commits := func(path string, read func() float64) {
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "billonce", Name: "commits_total", Help: tracking.CommitsHelp, ConstLabels: prometheus.Labels{"path": path},
@@ -325,6 +325,8 @@ func registerMetrics(registry *prometheus.Registry, c *sagas.Collector, s *event
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "bills_decided_total", Help: "Bills that the collector of this process has decided."},
 			func() float64 { return float64(c.Stats().Settled) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "database_round_trips_total", Help: "Statements and batches that this process has sent to the database."},
+			func() float64 { return float64(w.trips.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "bills_in_flight", Help: "Bills that the collector of this process is working on."},
 			func() float64 { return float64(c.Stats().InFlight) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "billonce", Name: "environment_fits", Help: "1 if the database is the one that it is taken for; 0: nothing is collected."},

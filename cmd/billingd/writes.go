@@ -15,6 +15,7 @@ import (
 // nobody can ask a disk whether it will be full.
 type writes struct {
 	refused atomic.Pointer[refusal]
+	trips   atomic.Int64 // statements and batches: each is a round trip to the database
 }
 
 type refusal struct {
@@ -80,6 +81,7 @@ func (w *writes) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 }
 
 func (w *writes) TraceQueryEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
+	w.trips.Add(1)
 	w.note(d.Err)
 }
 
@@ -92,5 +94,6 @@ func (w *writes) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 }
 
 func (w *writes) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) {
+	w.trips.Add(1)
 	w.note(d.Err)
 }

@@ -15,17 +15,19 @@ import (
 
 // demoCommand runs the demo.
 type demoCommand struct {
-	Customers int           `help:"How many customers." default:"1000" placeholder:"N"`
-	Keep      bool          `help:"Leave everything running, and say how to reach and stop it."`
-	Stop      bool          `help:"Stop and remove what demos have left running."`
-	NoKill    bool          `help:"Let everybody live."`
-	RateOnly  bool          `help:"Measure charging instead: nothing is killed, and the same calls alone are measured beside it."`
-	Direct    bool          `help:"Of --rate-only: billingd calls the stand-in itself, without the spend proxy."`
-	Months    int           `help:"How many months --rate-only measures." default:"3" placeholder:"N"`
-	Latency   time.Duration `help:"How late Stripe's stand-in answers confirms until the kill." default:"25ms" placeholder:"DURATION"`
-	Patience  time.Duration `help:"How long charging may stand still before the demo gives up." default:"30s" placeholder:"DURATION"`
-	BinDir    string        `help:"Folder of billingd, spendproxy and stripesim. Not given: where billingctl is." placeholder:"DIR"`
-	Dir       string        `help:"Folder for what the demo keeps while it runs. Not given: in the user's cache." placeholder:"DIR"`
+	Customers  int           `help:"How many customers." default:"1000" placeholder:"N"`
+	Keep       bool          `help:"Leave everything running, and say how to reach and stop it."`
+	Stop       bool          `help:"Stop and remove what demos have left running."`
+	NoKill     bool          `help:"Let everybody live."`
+	RateOnly   bool          `help:"Measure charging instead: nothing is killed, and the same calls alone are measured beside it."`
+	Direct     bool          `help:"Of --rate-only: billingd calls the stand-in itself, without the spend proxy."`
+	InFlight   int           `help:"How many bills are in flight at most." default:"128" placeholder:"N"`
+	AnswerLate time.Duration `help:"Of --rate-only: how late Stripe's stand-in answers each call." default:"0s" placeholder:"DURATION"`
+	Months     int           `help:"How many months --rate-only measures." default:"3" placeholder:"N"`
+	Latency    time.Duration `help:"How late Stripe's stand-in answers confirms until the kill." default:"25ms" placeholder:"DURATION"`
+	Patience   time.Duration `help:"How long charging may stand still before the demo gives up." default:"30s" placeholder:"DURATION"`
+	BinDir     string        `help:"Folder of billingd, spendproxy and stripesim. Not given: where billingctl is." placeholder:"DIR"`
+	Dir        string        `help:"Folder for what the demo keeps while it runs. Not given: in the user's cache." placeholder:"DIR"`
 }
 
 // Help says what the demo does.
@@ -38,7 +40,7 @@ const customersMost = 100_000
 
 // Run runs the demo.
 func (d demoCommand) Run(s *shell) error {
-	o := demo.Options{Keep: d.Keep, NoKill: d.NoKill, Direct: d.Direct, Latency: d.Latency, Patience: d.Patience, Out: s.Out, Progress: s.progress()}
+	o := demo.Options{Keep: d.Keep, NoKill: d.NoKill, Direct: d.Direct, InFlight: d.InFlight, AnswerLate: d.AnswerLate, Latency: d.Latency, Patience: d.Patience, Out: s.Out, Progress: s.progress()}
 	var err error
 	if o.Base, err = d.base(); err != nil {
 		return err
@@ -53,6 +55,12 @@ func (d demoCommand) Run(s *shell) error {
 		return usage("--months must be 1 to 24")
 	case d.Latency < 0 || d.Latency > 500*time.Millisecond:
 		return usage("--latency must be 0s to 500ms")
+	case d.InFlight < 1 || d.InFlight > 1000:
+		return usage("--in-flight must be 1 to 1000")
+	case d.AnswerLate < 0 || d.AnswerLate > 500*time.Millisecond:
+		return usage("--answer-late must be 0s to 500ms")
+	case d.AnswerLate > 0 && !d.RateOnly:
+		return usage("--answer-late is for --rate-only; --latency is the demo's")
 	case d.Patience < time.Second:
 		return usage("--patience must be 1s at least")
 	case d.Direct && !d.RateOnly:

@@ -54,7 +54,7 @@ func (d *demo) account(ctx context.Context) error {
 	d.say("  the three books  %s", equal)
 	d.say("  at Stripe        %d POSTs without a key, %d with a key of other parameters; %s answered by a replay, %d by a conflict",
 		count.UnkeyedPOSTs, count.Mismatches, plural(int(count.Replays), "repeat was", "repeats were"), count.Conflicts)
-	d.pace(movements, commitsBetween(nil, measured))
+	d.pace(movements, costBetween(nil, measured))
 	d.say("")
 	if err := d.part(ctx); err != nil {
 		a.find("%v", err)
@@ -73,11 +73,11 @@ func (a audit) table(b books, p proxyBooks) *console.Table {
 }
 
 // pace prints how fast the month was billed, by the stand-in's clock.
-func (d *demo) pace(movements []parts.Movement, cost commits) {
+func (d *demo) pace(movements []parts.Movement, cost cost) {
 	if !d.kill.done {
 		charges, took := span(movements)
 		d.say("  pace             %s from the first to the last in %s: %.0f bills/s", plural(charges, "charge", "charges"), seconds(took), perSecond(charges, took))
-		d.say("  commits a bill   %s", cost)
+		d.say("  commits a bill   %s", cost.commits())
 		return
 	}
 	var claimed, free []parts.Movement
@@ -94,7 +94,7 @@ func (d *demo) pace(movements []parts.Movement, cost commits) {
 	d.say("                   after the restart %s in %s, first to last: %.0f bills/s", plural(charges, "charge", "charges"), seconds(took), perSecond(charges, took))
 	charges, _ = span(claimed)
 	d.say("                   and %d more once the dead process's claims had run out, after %s", charges, lease)
-	d.say("  commits a bill   after the restart: %s", cost)
+	d.say("  commits a bill   after the restart: %s", cost.commits())
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

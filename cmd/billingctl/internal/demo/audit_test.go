@@ -222,12 +222,12 @@ go_info{version="go1.26 {x} y"} 1
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := commitsBetween(before, after); c != (commits{money: 100, delivery: 100, bills: 200}) ||
-		c.String() != "0.50 on the money path (claims, intent ids, outcomes), 0.50 of delivery (processors)" {
+	if c := costBetween(before, after); c != (cost{money: 100, delivery: 100, bills: 200}) ||
+		c.commits() != "0.50 on the money path (claims, intent ids, outcomes), 0.50 of delivery (processors)" {
 		t.Errorf("got %+v", c)
 	}
-	if c := commitsBetween(nil, map[string]float64{}); c.String() != "not known" {
-		t.Errorf("nothing measured is %s", c)
+	if c := costBetween(nil, map[string]float64{}); c.commits() != "not known" {
+		t.Errorf("nothing measured is %+v", c)
 	}
 }
 

@@ -42,6 +42,12 @@ func (d *demo) bench(ctx context.Context, months int) error {
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
+	if d.AnswerLate > 0 {
+		if err := d.stand.SlowDown(ctx, d.AnswerLate, "/v1/payment_intents", "/v1/payment_intents/*/confirm"); err != nil {
+			return err
+		}
+		d.say("  Each call is answered %s late, %d bills are in flight: at most %.0f bills/s.", d.AnswerLate, d.InFlight, float64(d.InFlight)/(2*d.AnswerLate.Seconds()))
+	}
 	var floors, rates []float64
 	for n := range months {
 		floor, err := d.floor(ctx, n)
@@ -71,6 +77,10 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err != nil {
 		return 0, err
 	}
+	var walBefore, walAfter int64
+	if err := d.query(ctx, walWritten, &walBefore); err != nil {
+		return 0, err
+	}
 	earlier, err := d.stand.Ledger(ctx, "")
 	if err != nil {
 		return 0, err
@@ -80,7 +90,9 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 		return 0, err
 	}
 	end := d.showProgress("  charging " + d.period)
+	memory := d.watchMemory(ctx)
 	err = d.until(ctx, len(d.Customers))
+	most := memory()
 	end()
 	if err != nil {
 		return 0, fmt.Errorf("charge %s: %w", d.period, err)
@@ -93,6 +105,9 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	if err != nil {
 		return 0, err
 	}
+	if err := d.query(ctx, walWritten, &walAfter); err != nil {
+		return 0, err
+	}
 	movements := ofPeriod(d.ledger.movements[len(earlier):], d.period)
 	a := newAudit(d.Customers, movements)
 	a.findings = append(a.findings, books.compare(a, movements)...)
@@ -103,21 +118,49 @@ func (d *demo) month(ctx context.Context, due time.Time, floor float64) (rate fl
 	charges, took := span(movements)
 	rate = perSecond(charges, took)
 	d.say("  %s: %s in %s, %.0f bills/s; floor %.0f bills/s", d.period, plural(charges, "charge", "charges"), seconds(took), rate, floor)
-	d.say("           commits a bill: %s", commitsBetween(before, after))
+	c := costBetween(before, after)
+	d.say("           commits a bill: %s", c.commits())
+	d.say("           a bill: %.1f round trips to the database, %.1f KiB of WAL with everything on; billingd: %.0f MB resident before, %.0f at most",
+		c.trips/max(c.bills, 1), float64(walAfter-walBefore)/1024/float64(max(charges, 1)), before[resident]/1e6, most/1e6)
 	return rate, nil
 }
+
+// walWritten is how many bytes of WAL the server has written: those of the log,
+// the rows, the read models and the proxy's books.
+const walWritten = `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint`
+
+// watchMemory looks at the service's memory until the function that it returns is
+// called, which says how much it was at most, in bytes.
+func (d *demo) watchMemory(ctx context.Context) (most func() float64) {
+	ctx, stop := context.WithCancel(ctx)
+	seen := make(chan float64, 1)
+	go func() {
+		var bytes float64
+		for ctx.Err() == nil {
+			if now, err := parts.ReadMetrics(ctx, d.api); err == nil {
+				bytes = max(bytes, now[resident])
+			}
+			_ = parts.Pause(ctx, memoryEvery)
+		}
+		seen <- bytes
+	}()
+	return func() float64 { stop(); return <-seen }
+}
+
+// memoryEvery is how often memory is looked at.
+const memoryEvery = time.Second
 
 // floor measures creating and confirming as many intents as there are
 // customers, as many at once as the service has in flight, with keys.
 func (d *demo) floor(ctx context.Context, round int) (billsPerSecond float64, err error) {
-	caller := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: concurrency, MaxConnsPerHost: concurrency}, Timeout: 10 * time.Second}
+	caller := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: d.InFlight, MaxConnsPerHost: d.InFlight}, Timeout: 10 * time.Second}
 	defer caller.CloseIdleConnections()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	bills := make(chan int)
 	var callers sync.WaitGroup
 	begun := time.Now()
-	for range concurrency {
+	for range d.InFlight {
 		callers.Go(func() {
 			for n := range bills {
 				if err := d.rawBill(ctx, caller, d.Customers[n], fmt.Sprintf("floor-%d-%d", round, n)); err != nil {

@@ -124,19 +124,26 @@ const (
 	moneyCommits    = `billonce_commits_total{path="money"}`
 	deliveryCommits = `billonce_commits_total{path="delivery"}`
 	billsDecided    = `billonce_bills_decided_total`
+	roundTrips      = `billonce_database_round_trips_total`
+	resident        = `process_resident_memory_bytes`
 )
 
-// commits are the committed transactions a bill took.
-type commits struct{ money, delivery, bills float64 }
-
-// commitsBetween are those of bills that were decided between two readings of
-// one process; before may be nil, for its whole life.
-func commitsBetween(before, after map[string]float64) commits {
-	of := func(name string) float64 { return after[name] - before[name] }
-	return commits{of(moneyCommits), of(deliveryCommits), of(billsDecided)}
+// cost is what bills took of the service and of its database.
+type cost struct {
+	money, delivery float64 // committed transactions
+	trips           float64 // round trips to the database
+	bills           float64 // that were decided
 }
 
-func (c commits) String() string {
+// costBetween is that of the bills that were decided between two readings of one
+// process; before may be nil, for its whole life.
+func costBetween(before, after map[string]float64) cost {
+	of := func(name string) float64 { return after[name] - before[name] }
+	return cost{of(moneyCommits), of(deliveryCommits), of(roundTrips), of(billsDecided)}
+}
+
+// commits are those a bill.
+func (c cost) commits() string {
 	if c.bills == 0 {
 		return "not known"
 	}

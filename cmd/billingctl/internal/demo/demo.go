@@ -25,6 +25,9 @@ type Options struct {
 	Keep      bool   // leave everything running
 	NoKill    bool   // let everybody live
 	Direct    bool   // of Bench: billingd calls the stand-in itself, without a proxy
+	InFlight  int    // bills in flight at most
+	// AnswerLate is, of Bench, how late the stand-in answers each call.
+	AnswerLate time.Duration
 	// Latency is how late the stand-in answers confirms until the kill.
 	Latency time.Duration
 	// Patience is how long charging may stand still before the demo gives up.
@@ -92,7 +95,7 @@ func (d *demo) hosted(ctx context.Context, story func(context.Context) error) er
 	}
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d.world = world{folder: folder, binDir: d.BinDir, died: cancel, direct: d.Direct}
+	d.world = world{folder: folder, binDir: d.BinDir, died: cancel, direct: d.Direct, concurrency: d.InFlight}
 	err = story(work)
 	if cause := context.Cause(work); cause != nil && !errors.Is(err, ErrWrong) {
 		err = cause // rather than what came of it
@@ -148,7 +151,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	d.ledger = newLedgerReader(d.stand, nil)
 	if !d.NoKill && d.Latency > 0 {
-		if err := d.stand.SlowDown(ctx, d.Latency); err != nil {
+		if err := d.stand.SlowDown(ctx, d.Latency, "/v1/payment_intents/*/confirm"); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,6 @@ import (
 const (
 	stripeTimeout = time.Second
 	lease         = 2 * time.Second
-	concurrency   = 128
 )
 
 // upWithin bounds how long a process may take to come up.
@@ -48,6 +47,7 @@ type world struct {
 	token     string // of the demo, for billingd
 	stripeKey string // which the proxy alone holds, unless direct
 
+	concurrency  int  // bills that billingd has in flight at most
 	direct       bool // billingd calls the stand-in itself
 	spendproxy   *parts.Child
 	proxy        parts.Proxy
@@ -159,7 +159,7 @@ func (w *world) startService(ctx context.Context) (err error) {
 		"BILLING_STRIPE_TIMEOUT": stripeTimeout.String(),
 		"BILLING_STRIPE_RATE":    "0",
 		"BILLING_LEASE":          lease.String(),
-		"BILLING_CONCURRENCY":    strconv.Itoa(concurrency),
+		"BILLING_CONCURRENCY":    strconv.Itoa(w.concurrency),
 		"BILLING_SHUTDOWN_GRACE": "10s",
 	}
 	maps.Copy(settings, w.road())

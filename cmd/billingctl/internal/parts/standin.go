@@ -25,11 +25,18 @@ func (s StandIn) SetClock(ctx context.Context, now time.Time) error {
 	return s.Call(ctx, http.MethodPost, "/control/clock", map[string]time.Time{"set": now}, nil)
 }
 
-// SlowDown lets the stand-in answer confirms later than it executes them.
-func (s StandIn) SlowDown(ctx context.Context, by time.Duration) error {
-	return s.Call(ctx, http.MethodPost, "/control/faults", map[string]any{
-		"match": map[string]string{"path": "/v1/payment_intents/*/confirm"}, "fault": "delay_after_commit", "delay": by.String(), "times": 1 << 30,
-	}, nil)
+// SlowDown lets the stand-in answer POSTs to some paths later than it executes
+// them.
+func (s StandIn) SlowDown(ctx context.Context, by time.Duration, paths ...string) error {
+	for _, path := range paths {
+		err := s.Call(ctx, http.MethodPost, "/control/faults", map[string]any{
+			"match": map[string]string{"method": http.MethodPost, "path": path}, "fault": "delay_after_commit", "delay": by.String(), "times": 1 << 30,
+		}, nil)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ClearFaults disarms every fault, SlowDown's too.
