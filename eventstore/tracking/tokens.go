@@ -11,13 +11,14 @@ import (
 
 // What processor_runs calls the things that happen to a processor's tokens.
 const (
-	actionStart  = "start"
-	actionLost   = "tokens lost"
-	actionReset  = "reset"
-	actionPause  = "pause"
-	actionResume = "resume"
-	actionRetry  = "retry letters"
-	actionSkip   = "skip letter"
+	actionStart   = "start"
+	actionLost    = "tokens lost"
+	actionReset   = "reset"
+	actionPause   = "pause"
+	actionResume  = "resume"
+	actionRetry   = "retry letters"
+	actionSkip    = "skip letter"
+	actionRebuild = "rebuild"
 )
 
 // tokensLock is the class of the advisory lock under which a processor's
