@@ -60,6 +60,6 @@
 // # Adding a column
 //
 // One line in a new migration, one in the row's struct and one in its table
-// (bills.go), an arm in note or apply, a field in the read shape. Then reset
-// the projection: it rebuilds itself.
+// (bills.go), an arm in note or apply, a field in the read shape. Then rebuild
+// the read model beside itself: package rebuild.
 package projections

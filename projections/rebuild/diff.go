@@ -96,7 +96,7 @@ func unlike(live, beside map[string]json.RawMessage) (says []string) {
 	}
 	for _, column := range slices.Sorted(maps.Keys(beside)) {
 		if was, is := string(live[column]), string(beside[column]); was != is {
-			says = append(says, fmt.Sprintf("%s: %s, rebuilt %s", column, was, is))
+			says = append(says, fmt.Sprintf("%s: %s becomes %s", column, was, is))
 		}
 	}
 	return says

@@ -383,7 +383,7 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("got %+v", report)
 	}
 	if !slices.ContainsFunc(report.Diffs[0].Examples, func(e rebuild.Example) bool {
-		return slices.Contains(e.Says, `currency: "xxx", rebuilt "usd"`)
+		return slices.Contains(e.Says, `currency: "xxx" becomes "usd"`)
 	}) {
 		t.Errorf("the examples are %+v", report.Diffs[0].Examples)
 	}

@@ -26,6 +26,7 @@ func (r *rebuild) chase(ctx context.Context) error {
 			return err
 		}
 		r.most = max(r.most, r.folded+left)
+		r.progress(0)
 		if left <= nearly {
 			break
 		}

@@ -111,7 +111,7 @@ func TestReplayEqualsLive(t *testing.T) {
 			t.Fatalf("%s was not spoiled", p.Name)
 		}
 		ran := billingctl(t, "", "replay", p.Name)
-		if ran.code != exitOK || !strings.HasPrefix(ran.out, "replay: projection="+p.Name+" events=901 seconds=") {
+		if ran.code != exitOK || !strings.Contains(ran.out, "\nreplay: projection="+p.Name+" events=901 seconds=") || !strings.HasSuffix(ran.out, " only_former=0 only_rebuilt=1 different=0 switched=yes\n") {
 			t.Fatalf("replay %s: %+v", p.Name, ran)
 		}
 		if !strings.Contains(ran.err, "replaying "+p.Name+": 901 of 901 events") {
@@ -234,5 +234,51 @@ func TestMigrate(t *testing.T) {
 	var there bool
 	if err := conn.QueryRow(t.Context(), `SELECT to_regclass('revenue') IS NOT NULL`).Scan(&there); err != nil || !there {
 		t.Errorf("the schema is not there, %v", err)
+	}
+}
+
+// A replay says what it would change, changes it, and takes it back; of one
+// customer, if that is all that is asked for.
+func TestReplayLooksSwitchesAndGoesBack(t *testing.T) {
+	log := projectiontest.New(t)
+	t.Setenv("DATABASE_URL", pgtest.DSN(t))
+	aMonth(t, log, 40)
+	deliver(t, log, projections.Bills.Processor())
+	right := dump(t, log, projections.Bills)
+	if _, err := log.Pool.Exec(t.Context(), `UPDATE bills SET status = 'requested' WHERE customer_id = 'cust_7'`); err != nil {
+		t.Fatal(err)
+	}
+	wrong := dump(t, log, projections.Bills)
+	last := log.Given("cust_7", domain.PaymentMethodChanged{CustomerID: "cust_7", PaymentMethodID: "pm_2"})
+	deliver(t, log, projections.Bills.Processor())
+
+	const line = " only_former=0 only_rebuilt=0 different=1 switched="
+	for _, step := range []struct {
+		line, want, holds string
+		code              int
+	}{
+		{"replay bills --rollback", "no former rows of the read model are kept", wrong, exitFailed},
+		{"replay bills --dry-run", "bills cust_7 2026-12\n    status: \"requested\" becomes \"paid\"\nreplay: projection=bills events=121 ", wrong, exitOK},
+		{"replay bills --dry-run", line + "no\n", wrong, exitOK},
+		{"replay bills --dry-run --customer cust_7", "1 of 64 partitions", wrong, exitOK},
+		{fmt.Sprintf("replay bills --to %d", last[0].Position-1), line + "no\n", wrong, exitOK},
+		{"replay bills --customer cust_8", " different=0 switched=yes\n", wrong, exitOK},
+		{"replay bills --customer cust_7", line + "yes\n", right, exitOK},
+		{"replay bills --rollback", line + "yes\n", wrong, exitOK},
+		{"replay bills", "switched; billingctl replay bills --rollback takes it back\n", right, exitOK},
+		{"replay bills --from " + last[0].Place.String(), "0 of 64 partitions", right, exitOK},
+		{"replay bills -o json", `"switched": true`, right, exitOK},
+		{"replay bills --rollback --dry-run", "it goes with --reason and --workers alone", right, exitUsage},
+		{"replay bills --from yesterday", "--from must be a position such as 40213 or 17-40213", right, exitUsage},
+		{"replay bills --workers 100", "--workers must be 1 to 16", right, exitUsage},
+		{"replay bills --customer a/b", "customer_id", right, exitUsage},
+	} {
+		ran := billingctl(t, "", strings.Fields(step.line)...)
+		if ran.code != step.code || !strings.Contains(ran.out+ran.err, step.want) {
+			t.Errorf("billingctl %s: %+v, want %d and %q", step.line, ran, step.code, step.want)
+		}
+		if holds := dump(t, log, projections.Bills); holds != step.holds {
+			t.Errorf("after %s:\n%s\nwant\n%s", step.line, short(holds, 1000), short(step.holds, 1000))
+		}
 	}
 }

@@ -91,6 +91,15 @@ func (b *Bar) Set(done int) {
 	}
 }
 
+// Of is Set where the number of steps may still change.
+func (b *Bar) Of(done, total int) {
+	if total != b.total && b.bar != nil {
+		b.bar.ChangeMax(total)
+	}
+	b.total = total
+	b.Set(done)
+}
+
 // Add says that n more steps are done.
 func (b *Bar) Add(n int) { b.Set(b.done + n) }
 
