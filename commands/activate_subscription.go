@@ -34,15 +34,21 @@ func (c ActivateSubscription) Decide(s domain.Customer) ([]domain.Event, error) 
 	if sub, ok := s.Subscription(); ok && sub.Status != domain.SubscriptionEnded {
 		return nil, domain.ErrSubscriptionExists
 	}
+	// What fell due before the former subscription ended is owed, however late it
+	// is declared; this is the last moment at which its terms are known.
+	var events []domain.Event
+	for p, _ := s.NextDue(domain.Period{}); !p.IsZero(); p, _ = s.NextDue(p.Next()) {
+		events = append(events, dueOf(s, p))
+	}
 	// What another system has billed is not billed again: the subscription starts
 	// here where that one's ended.
 	startsOn := c.StartsOn
 	if through := s.BilledThrough(); s.BilledBefore(domain.PeriodOf(c.Cadence, startsOn.Year, int(startsOn.Month))) {
 		startsOn = through.DayAfter()
 	}
-	return []domain.Event{domain.SubscriptionActivated{
+	return append(events, domain.SubscriptionActivated{
 		CustomerID: c.CustomerID, Money: c.Amount, Cadence: c.Cadence, AnchorDay: c.AnchorDay, TimeZone: c.TimeZone, StartsOn: startsOn,
-	}}, nil
+	}), nil
 }
 
 type activateSubscriptionBody struct {

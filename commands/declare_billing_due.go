@@ -49,9 +49,13 @@ func (c DeclareBillingDue) Decide(s domain.Customer) ([]domain.Event, error) {
 	if q, overlaps := s.Overlapping(c.BillingPeriod); overlaps {
 		return nil, domain.ErrPeriodOverlaps.With("%s overlaps %s", c.BillingPeriod, q)
 	}
-	return []domain.Event{domain.MonthlyBillingDue{
-		CustomerID: c.CustomerID, BillingPeriod: c.BillingPeriod, DueAt: sub.DueAt(c.BillingPeriod), Money: sub.AmountFor(c.BillingPeriod),
-	}}, nil
+	return []domain.Event{dueOf(s, c.BillingPeriod)}, nil
+}
+
+// dueOf is the due of a period by the customer's subscription.
+func dueOf(s domain.Customer, p domain.Period) domain.Event {
+	sub, _ := s.Subscription()
+	return domain.MonthlyBillingDue{CustomerID: s.ID(), BillingPeriod: p, DueAt: sub.DueAt(p), Money: sub.AmountFor(p)}
 }
 
 type declareBillingDueBody struct {

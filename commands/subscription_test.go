@@ -19,7 +19,13 @@ func TestActivateSubscription(t *testing.T) {
 	customer.Given(registered, activated).When(activate).ThenRefused(domain.ErrSubscriptionExists)
 	customer.Given(registered, activated, paused).When(activate).ThenRefused(domain.ErrSubscriptionExists)
 	customer.Given(registered, activated, cancelledNow).When(activate).Then(activated)
-	customer.Given(registered, activated, cancelledEnd).When(activate).Then(activated)
+
+	// What the former one owes is declared first, by its own terms, if nobody has yet.
+	former := activated
+	former.StartsOn = domain.Date{Year: 2026, Month: 10, Day: 1}
+	customer.Given(registered, former, cancelledEnd).When(activate).Then(dueFor(oct), due, activated)
+	customer.Given(registered, former, dueFor(oct), cancelledEnd).When(activate).Then(due, activated)
+	customer.Given(registered, former, dueFor(oct), due, cancelledEnd).When(activate).Then(activated)
 }
 
 func TestChangeSubscriptionAmount(t *testing.T) {

@@ -57,7 +57,8 @@
 //	cancel, period end
 //	                what has fallen due by then is billed, declared or not; nothing after it
 //	cancel, now     nothing more is declared, not even what is late; bills that are not paid and not in flight end void
-//	activated again a subscription of its own: periods that overlap an old bill are passed over
+//	activated again a subscription of its own: periods that overlap an old bill are passed over;
+//	                what the former one still owes is declared first, by its own terms
 //
 // There is neither proration nor credit, so that no bill has parts: a customer
 // who changes plans in the middle of a period pays the new price from the next.

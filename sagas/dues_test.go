@@ -280,3 +280,19 @@ func TestC061_CancelBetweenDueAndCharge(t *testing.T) {
 		})
 	}
 }
+
+// A bill that waits for the end of a pause goes on when the subscription ends with
+// its period: what is due is charged, once.
+func TestABillOutlivesAPauseThatEndsForGood(t *testing.T) {
+	r := newRig(t)
+	quiet := r.start(options{noCollector: true})
+	quiet.register("pm_card_visa", "acme")
+	quiet.must(activate("acme"))
+	r.awaitState("acme", november, "reserved")
+	quiet.must(commands.Of(commands.NewPauseSubscription("acme", "", r.stripe.Now(), "k1")))
+	quiet.stop()
+	s := r.start(options{})
+	r.awaitState("acme", november, "waiting")
+	s.must(commands.Of(commands.NewCancelSubscription("acme", domain.CancelPeriodEnd, "", r.stripe.Now(), "k2")))
+	r.once(november, "acme")
+}

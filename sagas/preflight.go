@@ -24,7 +24,7 @@ func Preflight(wake func()) tracking.Processor {
 	return tracking.Processor{
 		Name: "preflight", Kind: tracking.Effectful, Start: tracking.Beginning,
 		Events: []string{
-			domain.ChargeRequested{}.EventName(), domain.CustomerBilled{}.EventName(), domain.SubscriptionResumed{}.EventName(),
+			domain.ChargeRequested{}.EventName(), domain.CustomerBilled{}.EventName(), domain.SubscriptionResumed{}.EventName(), domain.SubscriptionCancelled{}.EventName(),
 			domain.BillClosing{}.EventName(), domain.BillSettled{}.EventName(), domain.BillWrittenOff{}.EventName(), domain.ChargeVoided{}.EventName(),
 			domain.ChargeReleased{}.EventName(),
 		},
@@ -42,7 +42,7 @@ const preflightPage = 256
 func preflight(ctx context.Context, p *tracking.Page) error {
 	var first, later []eventstore.Recorded
 	var paid, void, closing []ending
-	var resumed []string
+	var goOn []string // whose bills no longer wait for the end of a pause
 	writes := &pgx.Batch{}
 	for _, r := range p.Events {
 		switch e := r.Event.(type) {
@@ -70,7 +70,9 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 			writes.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
 				WHERE customer_id = $1 AND billing_period = $2 AND state IN ('waiting', 'needs_review')`, string(e.CustomerID), e.BillingPeriod.String())
 		case domain.SubscriptionResumed:
-			resumed = append(resumed, string(e.CustomerID))
+			goOn = append(goOn, string(e.CustomerID))
+		case domain.SubscriptionCancelled: // a pause has ended with the subscription
+			goOn = append(goOn, string(e.CustomerID))
 		}
 	}
 	if err := reserve(ctx, p.Tx, first); err != nil {
@@ -82,9 +84,9 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 	end(writes, stateClosing, `'succeeded', 'void', 'closing', 'sending'`, closing)
 	end(writes, stateVoid, `'succeeded', 'void'`, void)
 	end(writes, stateSucceeded, `'succeeded'`, paid)
-	if len(resumed) > 0 {
+	if len(goOn) > 0 {
 		writes.Queue(`UPDATE billing_records SET state = 'reserved', next_try_at = NULL, updated_at = clock_timestamp()
-			WHERE customer_id = ANY($1) AND state = 'waiting'`, resumed)
+			WHERE customer_id = ANY($1) AND state = 'waiting'`, goOn)
 	}
 	if writes.Len() > 0 {
 		if err := p.Tx.SendBatch(ctx, writes).Close(); err != nil {
