@@ -9,13 +9,14 @@ SHAPES    := sagas/stripegateway/shapes
 ORACLE    := sagas/stripegateway/oracle
 SEED      ?= 1
 RUNS      ?= 300
+CUSTOMERS ?= 2000
 GOLANGCI  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # Paths are relative and hold no spaces; the folder above may.
 export GO
 
 .DEFAULT_GOAL := help
-.PHONY: help postgres build demo selftest test shapes oracle race bench bench-proxy lint clean
+.PHONY: help postgres build demo selftest year test shapes oracle race bench bench-proxy lint clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +26,9 @@ demo: postgres build ## bill 1,000 customers once, with two kill -9 in the middl
 
 selftest: postgres build ## 300 months that die everywhere, judged by Stripe's side (SEED=1 RUNS=300)
 	@bin/billingctl selftest --seed $(SEED) --runs $(RUNS)
+
+year: postgres ## 14 months of 2,000 customers, against a model of who owes what (SEED=1 CUSTOMERS=2000)
+	YEAR_SEED=$(SEED) YEAR_CUSTOMERS=$(CUSTOMERS) $(GO) test -vet=off -count=1 -timeout=30m -v -run='^TestSeededYear$$' $(TESTFLAGS) ./sagas
 
 # The selftest keeps a small machine busy by itself, so it runs alone.
 test: postgres ## vet, then all tests on a real PostgreSQL, with -race where it works
