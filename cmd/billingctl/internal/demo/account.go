@@ -55,7 +55,11 @@ func (d *demo) account(ctx context.Context) error {
 	d.say("  at Stripe        %d POSTs without a key, %d with a key of other parameters; %s answered by a replay, %d by a conflict",
 		count.UnkeyedPOSTs, count.Mismatches, plural(int(count.Replays), "repeat was", "repeats were"), count.Conflicts)
 	d.pace(movements, costBetween(nil, measured))
-	d.say("")
+	replayed, err := d.replay(ctx)
+	if err != nil {
+		return err
+	}
+	a.findings = append(a.findings, replayed...)
 	if err := d.part(ctx); err != nil {
 		a.find("%v", err)
 	}
@@ -109,7 +113,7 @@ func (d *demo) part(ctx context.Context) error {
 	}
 	k := d.addresses()
 	first := d.Customers[0].CustomerID
-	d.say("Everything is left running.\n")
+	d.say("\nEverything is left running.\n")
 	d.say("  billingd    %s  (token %s)", k.API, k.Token)
 	d.say("  stripesim   %s, control %s", k.Stripe, k.Control)
 	d.say("  spendproxy  %s  (admin token %s)", k.Proxy, k.ProxyToken)

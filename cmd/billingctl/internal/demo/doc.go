@@ -9,7 +9,8 @@
 // books: how many customers were charged, charged twice, not charged, and the
 // sums per currency against what was owed. The service's own books and the
 // proxy's, which has a database of its own, are compared with that afterwards:
-// three figures a currency.
+// three figures a currency. At last every read model is rebuilt while commands
+// are dispatched, which must not lead to a call, and everything is verified.
 //
 // # The kill
 //

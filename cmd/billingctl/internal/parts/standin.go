@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -52,6 +53,18 @@ type Counters struct {
 	Conflicts    int64 `json:"conflicts"`
 	Creates      int64 `json:"creates"`
 	Confirms     int64 `json:"confirms"`
+
+	Requests map[string]int64 `json:"requests"` // by method and path
+}
+
+// Calls is how many requests of a method have come, of any if it is "".
+func (c Counters) Calls(method string) (n int64) {
+	for route, count := range c.Requests {
+		if method == "" || strings.HasPrefix(route, method+" ") {
+			n += count
+		}
+	}
+	return n
 }
 
 // Counters reads what was counted.
