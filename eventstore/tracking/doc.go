@@ -87,6 +87,13 @@
 // again when it is cut off, and a scan follows. Idle, a runtime locks nothing
 // and draws no transaction id.
 //
+// # Lag
+//
+// [Status] counts exactly, partition by partition: the events after a token,
+// the age of the oldest, and what all replicas handle a second; who moved the
+// token last, and the last error. A processor is caught up only if nothing is
+// after its tokens, nothing was set aside and nobody is just appending.
+//
 // # Stopping
 //
 // When the context of [Runtime.Run] ends, no new page begins, pages under way

@@ -2,7 +2,6 @@ package tracking
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,7 +24,7 @@ type metrics struct {
 	lost     *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 
-	lagEvents, lagSeconds, waiting *prometheus.Desc
+	lagEvents, lagSeconds, waiting, caughtUp, paused *prometheus.Desc
 }
 
 func newMetrics(r *Runtime, registry prometheus.Registerer) *metrics {
@@ -50,6 +49,8 @@ func newMetrics(r *Runtime, registry prometheus.Registerer) *metrics {
 		lagEvents:  gauge("lag_events", "Events after the processor's tokens."),
 		lagSeconds: gauge("lag_seconds", "Age of the oldest event after the processor's tokens."),
 		waiting:    gauge("parked_sequences", "Sequences that an operator has to look at."),
+		caughtUp:   gauge("caught_up", "1 if every event of the log has been handled, and nobody is just appending."),
+		paused:     gauge("paused", "1 if an operator has paused the processor."),
 	}
 	if registry != nil {
 		registry.MustRegister(m.commits, m.pages, m.events, m.replayed, m.failures, m.letters, m.lost, m.seconds, m)
@@ -80,7 +81,6 @@ func (m *metrics) page(p *processor, u *unit) {
 	}
 	m.replayed.WithLabelValues(p.Name).Add(float64(replayed))
 	m.events.WithLabelValues(p.Name).Add(float64(len(u.page.Events)))
-	p.rate.add(time.Now(), len(u.page.Events))
 }
 
 // Describe implements prometheus.Collector for the gauges.
@@ -88,6 +88,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.lagEvents
 	ch <- m.lagSeconds
 	ch <- m.waiting
+	ch <- m.caughtUp
+	ch <- m.paused
 }
 
 // Collect implements prometheus.Collector. With the database away the gauges
@@ -108,43 +110,19 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	for _, s := range all {
-		ch <- prometheus.MustNewConstMetric(m.lagEvents, prometheus.GaugeValue, float64(s.BehindEvents), s.Processor)
-		ch <- prometheus.MustNewConstMetric(m.lagSeconds, prometheus.GaugeValue, s.BehindSeconds, s.Processor)
-		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(s.Parked), s.Processor)
+		for desc, value := range map[*prometheus.Desc]float64{
+			m.lagEvents: float64(s.BehindEvents), m.lagSeconds: s.BehindSeconds, m.waiting: float64(s.Parked), m.caughtUp: number(s.CaughtUp), m.paused: number(s.Paused),
+		} {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Processor)
+		}
 	}
 }
 
-// rate counts over the last ten seconds.
-type rate struct {
-	mu     sync.Mutex
-	counts [10]int
-	second int64 // of the newest count
-}
-
-func (r *rate) add(now time.Time, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.advance(now)
-	r.counts[r.second%int64(len(r.counts))] += n
-}
-
-func (r *rate) perSecond(now time.Time) float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.advance(now)
-	sum := 0
-	for _, n := range r.counts {
-		sum += n
+func number(b bool) float64 {
+	if b {
+		return 1
 	}
-	return float64(sum) / float64(len(r.counts))
-}
-
-func (r *rate) advance(now time.Time) {
-	second := now.Unix()
-	for at := max(r.second+1, second-int64(len(r.counts))+1); at <= second; at++ {
-		r.counts[at%int64(len(r.counts))] = 0
-	}
-	r.second = max(r.second, second)
+	return 0
 }
 
 var _ prometheus.Collector = (*metrics)(nil)

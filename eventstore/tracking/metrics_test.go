@@ -44,9 +44,46 @@ func TestMetrics(t *testing.T) {
 	if got := metric(t, registry, "billonce_commits_total"); got != float64(r.Commits()) {
 		t.Errorf("commits: %v and %v", got, r.Commits())
 	}
-	all, err := r.Status(t.Context())
-	if err != nil || len(all) != 1 || all[0].EventsPerSecond <= 0 {
-		t.Errorf("status: %+v, %v", all, err)
+	if got := metric(t, registry, "billonce_processor_caught_up"); got != 0 {
+		t.Errorf("it is caught up, with an event to come and two set aside: %v", got)
+	}
+	h.exec(`UPDATE processor_tokens SET paused = false`)
+	h.caughtUp("measured")
+	if s := h.status("measured"); s.CaughtUp || s.BehindEvents != 0 || s.Letters != 2 {
+		t.Errorf("with two events set aside: caught up %t, %d behind, %d letters", s.CaughtUp, s.BehindEvents, s.Letters)
+	}
+}
+
+// The rate is of all replicas, partition by partition, and fades.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.fill(10, 20)
+	for range 2 {
+		h.run(tracking.Options{}, inOrder("rated"))
+	}
+	h.caughtUp("rated")
+	s := h.status("rated")
+	if s.EventsPerSecond <= 5 || s.EventsPerSecond > 20 { // 200 over about ten seconds, seconds ago
+		t.Errorf("%f events a second", s.EventsPerSecond)
+	}
+	owners, sum := map[string]bool{}, 0.0
+	for _, p := range s.Partitions {
+		if (p.EventsPerSecond > 0) != (p.Newest > 0) {
+			t.Errorf("partition %d, newest %d: %f events a second", p.Partition, p.Newest, p.EventsPerSecond)
+		}
+		sum += p.EventsPerSecond
+		owners[p.Owner] = true
+	}
+	if diff := sum - s.EventsPerSecond; diff > 0.001 || diff < -0.001 {
+		t.Errorf("the partitions make %f, the whole is %f", sum, s.EventsPerSecond)
+	}
+	if owners[""] {
+		t.Error("a token has no owner")
+	}
+	h.exec(`UPDATE processor_tokens SET rated_at = rated_at - interval '1 minute'`)
+	if faded := h.status("rated").EventsPerSecond; faded > s.EventsPerSecond/100 {
+		t.Errorf("a minute later it is %f", faded)
 	}
 }
 

@@ -19,8 +19,10 @@ type slice struct {
 	most   int   // events
 	newest int64
 	events []eventstore.Recorded
-	last   int64    // position of the last event read
-	stop   *stopped // what the token does not go past
+	// handled counts those of them that the handler is given.
+	handled int
+	last    int64    // position of the last event read
+	stop    *stopped // what the token does not go past
 }
 
 // reached is where the token may go once the events have been handled. Where
@@ -170,6 +172,7 @@ func (w *worker) handle(ctx context.Context) error {
 	for _, s := range page {
 		p.replayUntil[s.claim.Partition] = s.claim.ReplayUntil
 		events, letters := w.sift(s, waiting)
+		s.handled = len(events)
 		p.Events = append(p.Events, events...)
 		u.letters = append(u.letters, letters...)
 		if s.stop == nil && s.reached() < max(s.newest, s.last) {

@@ -74,7 +74,6 @@ type processor struct {
 	ready    *readiness
 	log      *slog.Logger
 	metrics  *metrics
-	rate     rate
 
 	mu       sync.Mutex
 	failures [eventstore.Partitions]int // in a row, for the back-off

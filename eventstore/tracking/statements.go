@@ -59,8 +59,14 @@ const waitingSQL = `
 SELECT DISTINCT sequence_key FROM dead_letters
 WHERE processor = $1 AND partition = ANY($2::smallint[]) AND status IN ('parked', 'behind')`
 
+// rateOf is the rate of a token as it is now: what was averaged fades with a
+// time constant of ten seconds.
+func rateOf(token string) string {
+	return token + `.rate * exp(least(0, extract(epoch FROM ` + token + `.rated_at - clock_timestamp()))::float8 / 10)`
+}
+
 // ackSQL moves tokens and forgets the failures that they have passed.
-const ackSQL = `
+var ackSQL = `
 UPDATE processor_tokens t SET
 	position = m.position,
 	attempts = CASE WHEN t.failed_position > m.position THEN t.attempts ELSE 0 END,
@@ -68,8 +74,10 @@ UPDATE processor_tokens t SET
 	not_before = '-infinity',
 	last_error = m.reason,
 	owner = $2,
-	updated_at = clock_timestamp()
-FROM unnest($3::smallint[], $4::bigint[], $5::text[]) AS m(partition, position, reason)
+	updated_at = clock_timestamp(),
+	rate = ` + rateOf("t") + ` + m.events / 10.0,
+	rated_at = clock_timestamp()
+FROM unnest($3::smallint[], $4::bigint[], $5::text[], $6::int[]) AS m(partition, position, reason, events)
 WHERE t.processor = $1 AND t.partition = m.partition`
 
 // failedSQL remembers a failure on its token, unless the token has moved since
@@ -119,7 +127,7 @@ WITH appending AS MATERIALIZED (
 ), tokens AS MATERIALIZED (
 	SELECT n.processor, e.partition, e.newest, e.appending, coalesce(t.position, 0) AS position, t.position IS NULL AS missing,
 		coalesce(t.paused, false) AS paused, coalesce(t.position < t.replay_until, false) AS replaying, coalesce(t.attempts, 0) AS attempts,
-		t.not_before, coalesce(t.last_error, '') AS last_error, coalesce(t.owner, '') AS owner, t.updated_at
+		t.not_before, coalesce(t.last_error, '') AS last_error, coalesce(t.owner, '') AS owner, t.updated_at, coalesce(` + rateOf("t") + `, 0) AS rate
 	FROM names n CROSS JOIN ends e LEFT JOIN processor_tokens t ON t.processor = n.processor AND t.partition = e.partition
 	WHERE cardinality($1::text[]) = 0 OR n.processor = ANY($1::text[])
 )
@@ -128,6 +136,6 @@ SELECT t.processor, t.partition, t.position, t.missing, t.newest, t.appending,
 		WHERE (b.partition, b.position) > (t.partition, t.position) AND (b.partition, b.position) <= (t.partition, t.newest)) ELSE 0 END,
 	CASE WHEN t.newest > t.position THEN extract(epoch FROM clock_timestamp() - (SELECT b.recorded_at FROM events b
 		WHERE (b.partition, b.position) > (t.partition, t.position) ORDER BY b.partition, b.position LIMIT 1))::float8 ELSE 0 END,
-	t.paused, t.replaying, t.attempts, CASE WHEN t.not_before > clock_timestamp() THEN t.not_before END, t.last_error, t.owner, t.updated_at
+	t.paused, t.replaying, t.attempts, CASE WHEN t.not_before > clock_timestamp() THEN t.not_before END, t.last_error, t.owner, t.updated_at, t.rate
 FROM tokens t
 ORDER BY t.processor, t.partition`

@@ -16,15 +16,15 @@ import (
 // ProcessorStatus is how a processor stands, over all partitions.
 type ProcessorStatus struct {
 	Processor string `json:"processor"`
-	// CaughtUp: it has all its tokens, every event of the log is behind them,
-	// and nobody is just appending.
+	// CaughtUp: it has all its tokens, every event of the log is behind them, none
+	// of those was set aside, and nobody is just appending.
 	CaughtUp bool `json:"caught_up"`
 	// BehindEvents counts the events after its tokens, exactly, whether it wants
 	// them or not; BehindSeconds is the age of the oldest of them.
 	BehindEvents  int64   `json:"behind_events"`
 	BehindSeconds float64 `json:"behind_seconds"`
-	// EventsPerSecond is what this process has handled over the last ten seconds;
-	// set by [Runtime.Status] alone.
+	// EventsPerSecond is what all replicas together have handled over about the
+	// last ten seconds.
 	EventsPerSecond float64           `json:"events_per_second"`
 	Parked          int               `json:"parked"`  // sequences set aside
 	Letters         int               `json:"letters"` // events waiting in them
@@ -36,20 +36,21 @@ type ProcessorStatus struct {
 
 // PartitionStatus is how a processor stands in one partition.
 type PartitionStatus struct {
-	Partition     int16     `json:"partition"`
-	Token         int64     `json:"token"`   // position of the last event handled or passed over
-	Missing       bool      `json:"missing"` // there is no token
-	Newest        int64     `json:"newest"`  // position of the newest event there is
-	Appending     bool      `json:"appending"`
-	BehindEvents  int64     `json:"behind_events"`
-	BehindSeconds float64   `json:"behind_seconds"`
-	Paused        bool      `json:"paused"`
-	Replaying     bool      `json:"replaying"`
-	Attempts      int       `json:"attempts"`
-	NotBefore     time.Time `json:"not_before,omitzero"`
-	LastError     string    `json:"last_error,omitempty"`
-	Owner         string    `json:"owner,omitempty"`
-	UpdatedAt     time.Time `json:"updated_at,omitzero"`
+	Partition       int16     `json:"partition"`
+	Token           int64     `json:"token"`   // position of the last event handled or passed over
+	Missing         bool      `json:"missing"` // there is no token
+	Newest          int64     `json:"newest"`  // position of the newest event there is
+	Appending       bool      `json:"appending"`
+	BehindEvents    int64     `json:"behind_events"`
+	BehindSeconds   float64   `json:"behind_seconds"` // age of the oldest of them, by the database's clock
+	EventsPerSecond float64   `json:"events_per_second"`
+	Paused          bool      `json:"paused"`
+	Replaying       bool      `json:"replaying"`
+	Attempts        int       `json:"attempts"`
+	NotBefore       time.Time `json:"not_before,omitzero"`
+	LastError       string    `json:"last_error,omitempty"`
+	Owner           string    `json:"owner,omitempty"` // the process that moved it last
+	UpdatedAt       time.Time `json:"updated_at,omitzero"`
 }
 
 // Status tells how the named processors stand, or all that have ever run.
@@ -68,7 +69,7 @@ func Status(ctx context.Context, q eventstore.Querier, processors ...string) ([]
 		var s PartitionStatus
 		var notBefore, updated *time.Time
 		if err := rows.Scan(&name, &s.Partition, &s.Token, &s.Missing, &s.Newest, &s.Appending, &s.BehindEvents, &s.BehindSeconds,
-			&s.Paused, &s.Replaying, &s.Attempts, &notBefore, &s.LastError, &s.Owner, &updated); err != nil {
+			&s.Paused, &s.Replaying, &s.Attempts, &notBefore, &s.LastError, &s.Owner, &updated, &s.EventsPerSecond); err != nil {
 			return nil, fmt.Errorf("read the status of processors: %w", err)
 		}
 		if notBefore != nil {
@@ -92,6 +93,7 @@ func (s *ProcessorStatus) add(p PartitionStatus) {
 	s.Partitions = append(s.Partitions, p)
 	s.CaughtUp = s.CaughtUp && !p.Missing && !p.Appending && p.Token == p.Newest
 	s.BehindEvents += p.BehindEvents
+	s.EventsPerSecond += p.EventsPerSecond
 	s.BehindSeconds = max(s.BehindSeconds, p.BehindSeconds)
 	s.Paused = s.Paused || p.Paused
 	s.Replaying = s.Replaying || p.Replaying
@@ -109,7 +111,7 @@ func countLetters(ctx context.Context, q eventstore.Querier, all []ProcessorStat
 	var letters, parked int
 	if _, err := pgx.ForEachRow(rows, []any{&name, &letters, &parked}, func() error {
 		if i := slices.IndexFunc(all, func(s ProcessorStatus) bool { return s.Processor == name }); i >= 0 {
-			all[i].Letters, all[i].Parked = letters, parked
+			all[i].Letters, all[i].Parked, all[i].CaughtUp = letters, parked, false
 		}
 		return nil
 	}); err != nil {
@@ -118,15 +120,9 @@ func countLetters(ctx context.Context, q eventstore.Querier, all []ProcessorStat
 	return nil
 }
 
-// Status is the package's Status with the rate of this process.
+// Status is the package's Status of all processors that have ever run.
 func (r *Runtime) Status(ctx context.Context) ([]ProcessorStatus, error) {
-	all, err := Status(ctx, r.pool)
-	for i, s := range all {
-		if p, ok := r.processor(s.Processor); ok {
-			all[i].EventsPerSecond = p.rate.perSecond(time.Now())
-		}
-	}
-	return all, err
+	return Status(ctx, r.pool)
 }
 
 // Vector is a place in each partition: how far a processor, and so what it

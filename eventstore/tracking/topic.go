@@ -74,15 +74,16 @@ func (t topic) UnmarshalMessage(row wsql.Scanner) (wsql.Row, error) {
 // AckMessageQuery moves the tokens to where the page got.
 func (t topic) AckMessageQuery(_ string, _ wsql.Row, processor string) wsql.Query {
 	n := len(t.worker.unit.slices)
-	partitions, positions, reasons := make([]int16, n), make([]int64, n), make([]*string, n)
+	partitions, positions, reasons, events := make([]int16, n), make([]int64, n), make([]*string, n), make([]int32, n)
 	for i, s := range t.worker.unit.slices {
 		partitions[i], positions[i] = s.claim.Partition, s.reached()
+		events[i] = int32(s.handled)
 		if s.stop != nil {
 			reason := s.stop.Error()
 			reasons[i] = &reason
 		}
 	}
-	return wsql.Query{Query: ackSQL, Args: []any{processor, t.worker.runtime.owner, partitions, positions, reasons}}
+	return wsql.Query{Query: ackSQL, Args: []any{processor, t.worker.runtime.owner, partitions, positions, reasons, events}}
 }
 
 // ConsumedMessageQuery is none: the claim is the mark.

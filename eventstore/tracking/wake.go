@@ -18,9 +18,21 @@ const heardEvery = 10 * time.Millisecond
 // scanner finds what has to be done: every Poll in all partitions, which is
 // the truth, and at once in those that were heard of.
 func (r *Runtime) scanner(ctx context.Context, heard <-chan uint64) {
-	tick := time.NewTicker(r.poll)
+	ahead := map[string]bool{}
+	away := false
+	look(ctx, r.poll, heard, func(partitions uint64, thorough bool) {
+		err := r.scan(ctx, partitions, thorough, ahead)
+		if err != nil && ctx.Err() == nil && !away {
+			r.log.Warn("scan failed; events wait until the next one that succeeds", "error", err)
+		}
+		away = err != nil
+	})
+}
+
+// look scans every poll, and what was heard of at once, until ctx ends.
+func look(ctx context.Context, poll time.Duration, heard <-chan uint64, scan func(partitions uint64, thorough bool)) {
+	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	away, ahead := false, map[string]bool{}
 	for {
 		partitions, thorough := uint64(everyPartition), true
 		select {
@@ -30,11 +42,7 @@ func (r *Runtime) scanner(ctx context.Context, heard <-chan uint64) {
 		case partitions = <-heard:
 			thorough = partitions == everyPartition
 		}
-		err := r.scan(ctx, partitions, thorough, ahead)
-		if err != nil && ctx.Err() == nil && !away {
-			r.log.Warn("scan failed; events wait until the next one that succeeds", "error", err)
-		}
-		away = err != nil
+		scan(partitions, thorough)
 		if !thorough {
 			pause(ctx, heardEvery)
 		}

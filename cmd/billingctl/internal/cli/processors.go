@@ -108,9 +108,9 @@ func showPartitions(s *shell, p tracking.ProcessorStatus) error {
 	if err := s.printf("%s is %s: %s events and %.1f s behind, %d customers parked\n\n", p.Processor, stateOf(p), console.Count(int(p.BehindEvents)), p.BehindSeconds, p.Parked); err != nil {
 		return err
 	}
-	table := console.NewTable("partition#", "token#", "newest#", "events behind#", "attempts#", "moved at", "owner", "last error")
+	table := console.NewTable("partition#", "token#", "newest#", "events behind#", "seconds behind#", "events/s#", "attempts#", "moved at", "owner", "last error")
 	for _, t := range p.Partitions {
-		table.Row(t.Partition, t.Token, t.Newest, t.BehindEvents, t.Attempts, t.UpdatedAt.UTC().Format("2006-01-02 15:04:05"), t.Owner, t.LastError)
+		table.Row(t.Partition, t.Token, t.Newest, t.BehindEvents, fmt.Sprintf("%.1f", t.BehindSeconds), fmt.Sprintf("%.1f", t.EventsPerSecond), t.Attempts, t.UpdatedAt.UTC().Format("2006-01-02 15:04:05"), t.Owner, t.LastError)
 	}
 	return table.Write(s.Out, "")
 }
