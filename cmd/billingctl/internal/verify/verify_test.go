@@ -95,7 +95,7 @@ func (h *house) deliver() {
 		}
 		there := len(all) == len(h.processors)
 		for _, p := range all {
-			there = there && p.CaughtUp
+			there = there && (p.CaughtUp || p.Letters > 0 && p.BehindEvents == 0) // handled, or set aside
 		}
 		if there {
 			break
