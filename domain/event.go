@@ -21,6 +21,21 @@ type fact struct{}
 
 func (fact) isFact() {}
 
+// Retired stands in a history for a fact of long ago that means nothing any
+// more. It changes no state, is never recorded, and is not in the catalogue.
+type Retired struct {
+	Name string // the contract name it is stored under
+	never
+}
+
+// EventName is the contract name of the fact that it stands for.
+func (r Retired) EventName() string { return r.Name }
+
+// never makes a struct an Event that is not in the catalogue.
+type never struct{}
+
+func (never) isFact() {}
+
 // State is a value rebuilt from facts. Evolve cannot fail, block, look at a
 // clock or change its receiver.
 type State[S any] interface{ Evolve(Event) S }

@@ -38,7 +38,15 @@
 // one, at the same version) tells: the key's unique index makes the second
 // wait for the first.
 //
-// Facts are named by contract and schema version ([Codec]); older shapes are
-// raised by upcasters when read. There are no snapshots: a customer's stream
-// grows by a handful of facts a month.
+// # When facts change
+//
+// Facts are named by contract and schema version ([Codec]). What an older build
+// has stored is read by upcasters ([Upcaster]): a fact may be renamed, reshaped,
+// given fields, split into several or retired. The log itself is never
+// rewritten, so that chains, exports and verify, which work on what is stored,
+// know nothing of it. What is stored in a shape that nobody here knows has Err
+// set: a decision is not made over it.
+//
+// There are no snapshots: a customer's stream grows by a handful of facts a
+// month.
 package eventstore

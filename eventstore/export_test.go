@@ -22,3 +22,6 @@ const (
 
 // HeadOf is the head that a batch's events leave behind.
 func HeadOf(r Result) Head { return r.Recorded[len(r.Recorded)-1].Head() }
+
+// DigestOf is an event's digest.
+var DigestOf = digest

@@ -96,11 +96,21 @@ const pageSize = 2000
 // position per partition instead.
 func (s *Store) ReadAll(ctx context.Context, after int64) iter.Seq2[Recorded, error] {
 	return func(yield func(Recorded, error) bool) {
-		for r, err := range s.ReadRaw(ctx, s.pool, after) {
-			if err == nil {
-				s.decode(&r)
-			}
-			if !yield(r, err) || err != nil {
+		s.decoded(s.ReadRaw(ctx, s.pool, after), yield)
+	}
+}
+
+// decoded yields the events of raw as this build reads them.
+func (s *Store) decoded(raw iter.Seq2[Recorded, error], yield func(Recorded, error) bool) {
+	var parts []Recorded
+	for r, err := range raw {
+		if err != nil {
+			yield(r, err)
+			return
+		}
+		parts = s.codec.AppendDecoded(parts[:0], r)
+		for i := range parts {
+			if !yield(parts[i], nil) {
 				return
 			}
 		}
@@ -118,14 +128,7 @@ func (s *Store) ReadRaw(ctx context.Context, q Querier, after int64) iter.Seq2[R
 func (s *Store) ReadPartition(ctx context.Context, q Querier, partition int16, after int64) iter.Seq2[Recorded, error] {
 	return func(yield func(Recorded, error) bool) {
 		read := func(after int64) (pgx.Rows, error) { return q.Query(ctx, partitionSQL, partition, after, pageSize) }
-		for r, err := range s.pages(read, after) {
-			if err == nil {
-				s.decode(&r)
-			}
-			if !yield(r, err) || err != nil {
-				return
-			}
-		}
+		s.decoded(s.pages(read, after), yield)
 	}
 }
 
@@ -207,15 +210,12 @@ func (s *Store) Newest(ctx context.Context, q Querier) (newest [Partitions]int64
 
 // collect scans and decodes rows of eventColumns.
 func (s *Store) collect(rows pgx.Rows) ([]Recorded, error) {
-	events, err := s.scan(rows, 16)
-	for i := range events {
-		s.decode(&events[i])
+	raw, err := s.scan(rows, 16)
+	events := make([]Recorded, 0, len(raw))
+	for _, r := range raw {
+		events = s.codec.AppendDecoded(events, r)
 	}
 	return events, err
-}
-
-func (s *Store) decode(r *Recorded) {
-	r.Event, r.Err = s.codec.Decode(r.Type, r.SchemaVersion, r.Payload)
 }
 
 // scan reads rows of eventColumns and leaves their payloads as they are. Of

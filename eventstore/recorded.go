@@ -42,6 +42,18 @@ type Recorded struct {
 	// version, and then Err says so.
 	Event domain.Event
 	Err   error
+	// Part counts the events that one stored fact is read as, from 0, where an
+	// upcaster has split it. All of them have its place, version and digest.
+	Part int
+}
+
+// Name is the contract name of the event as this build knows it. Type is what
+// is stored: another one, if the fact has been renamed or split since.
+func (r Recorded) Name() string {
+	if r.Event == nil {
+		return r.Type
+	}
+	return r.Event.EventName()
 }
 
 // Head is the stream's head at this event.

@@ -124,10 +124,11 @@ func (q FactsQuery) span(k keyset, from vector, codec *eventstore.Codec) (span, 
 		s.partitions = []int16{eventstore.PartitionOfStream(domain.StreamID(q.Stream))}
 	}
 	if q.Type != "" {
-		if !slices.Contains(codec.Names(), q.Type) {
+		older := func(shape eventstore.Shape) bool { return shape.Name == q.Type }
+		if !slices.Contains(codec.Names(), q.Type) && !slices.ContainsFunc(codec.Older(), older) {
 			return s, domain.InvalidField("type", "is not the name of a fact")
 		}
-		s.types = []string{q.Type}
+		s.types = codec.StoredAs(q.Type)
 	}
 	if k.after != nil {
 		v, ok := parseVector(k.after[0])

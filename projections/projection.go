@@ -45,7 +45,7 @@ func Named(name string) (Projection, error) {
 func (p Projection) Fold(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded) error {
 	wanted := make([]eventstore.Recorded, 0, len(events))
 	for _, r := range events {
-		if !slices.Contains(p.Events, r.Type) {
+		if !slices.Contains(p.Events, r.Name()) {
 			continue
 		}
 		if r.Event == nil {

@@ -74,12 +74,15 @@ const containedSQL = `
 	THEN coalesce(t.position, 0)
 	ELSE greatest(t.position, coalesce((SELECT position FROM events WHERE partition = p ORDER BY position DESC LIMIT 1), 0)) END`
 
+// codec tells under which names a projection's facts stand in the log.
+var codec = eventstore.Current()
+
 // asOf reads how far a projection has come.
 func asOf(ctx context.Context, tx pgx.Tx, p Projection) (AsOf, error) {
 	rows, err := tx.Query(ctx, `SELECT p, `+containedSQL+`,
 				(SELECT count(DISTINCT sequence_key) FROM dead_letters WHERE processor = $1 AND status IN ('parked', 'behind'))
 			FROM generate_series(0, 63) AS p LEFT JOIN processor_tokens t ON t.processor = $1 AND t.partition = p`,
-		pgx.QueryExecModeCacheDescribe, p.Name, p.Events)
+		pgx.QueryExecModeCacheDescribe, p.Name, codec.StoredAs(p.Events...))
 	if err != nil {
 		return AsOf{}, fmt.Errorf("read the tokens of %s: %w", p.Name, err)
 	}
@@ -102,7 +105,7 @@ func asOfCustomer(ctx context.Context, tx pgx.Tx, p Projection, id domain.Custom
 	err := tx.QueryRow(ctx, `SELECT `+containedSQL+`,
 				(SELECT count(DISTINCT sequence_key) FROM dead_letters WHERE processor = $1 AND sequence_key = $4 AND status IN ('parked', 'behind'))
 			FROM (SELECT $3::smallint) AS one (p) LEFT JOIN processor_tokens t ON t.processor = $1 AND t.partition = p`,
-		pgx.QueryExecModeCacheDescribe, p.Name, p.Events, place.Partition, id.Stream().SequenceKey()).Scan(&place.Position, &as.Parked)
+		pgx.QueryExecModeCacheDescribe, p.Name, codec.StoredAs(p.Events...), place.Partition, id.Stream().SequenceKey()).Scan(&place.Position, &as.Parked)
 	if err != nil {
 		return AsOf{}, fmt.Errorf("read the token of %s: %w", p.Name, err)
 	}
@@ -132,7 +135,7 @@ func (r Reads) Await(ctx context.Context, p Projection, place eventstore.Place, 
 		err := r.store.Pool().QueryRow(ctx, `SELECT `+containedSQL+` >= $4
 					AND NOT EXISTS (SELECT FROM dead_letters WHERE processor = $1 AND position = $4 AND status IN ('parked', 'behind'))
 				FROM (SELECT $3::smallint) AS one (p) LEFT JOIN processor_tokens t ON t.processor = $1 AND t.partition = p`,
-			pgx.QueryExecModeCacheDescribe, p.Name, p.Events, place.Partition, place.Position).Scan(&reached)
+			pgx.QueryExecModeCacheDescribe, p.Name, codec.StoredAs(p.Events...), place.Partition, place.Position).Scan(&reached)
 		if err != nil {
 			return false, fmt.Errorf("wait for %s at %s: %w", p.Name, place, err)
 		}

@@ -120,14 +120,16 @@ func reportRun(ctx context.Context, q eventstore.Querier, store *eventstore.Stor
 			return report, 0, fmt.Errorf("report on run %s: %w", p, err)
 		}
 		f.Stream = domain.StreamID(stream)
-		if f.Event, err = store.Codec().Decode(f.Type, f.SchemaVersion, f.Payload); err != nil {
-			return report, 0, fmt.Errorf("report on run %s: %s version %d: %w", p, f.Stream, f.Version, err)
-		}
-		if err := b.add(f); err != nil {
-			return report, 0, fmt.Errorf("report on run %s: %w", p, err)
-		}
-		if _, of, about := domain.BillOf(f.Event); about && of == p && !since.IsZero() && f.RecordedAt.After(since) {
-			later++
+		for _, f := range store.Codec().AppendDecoded(nil, f) {
+			if f.Err != nil {
+				return report, 0, fmt.Errorf("report on run %s: %s version %d: %w", p, f.Stream, f.Version, f.Err)
+			}
+			if err := b.add(f); err != nil {
+				return report, 0, fmt.Errorf("report on run %s: %w", p, err)
+			}
+			if _, of, about := domain.BillOf(f.Event); about && of == p && !since.IsZero() && f.RecordedAt.After(since) {
+				later++
+			}
 		}
 	}
 	if err := rows.Err(); err != nil {

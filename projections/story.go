@@ -232,14 +232,14 @@ func (r Reads) history(ctx context.Context, tx pgx.Tx, id domain.CustomerID, p d
 		}
 		_, of, own := domain.BillOf(fact.Event)
 		_, paused := fact.Event.(domain.SubscriptionPaused) // moves no bill by itself, but says why one waits
-		whole := known && !own && (paused || slices.Contains(Bills.Events, fact.Type))
+		whole := known && !own && (paused || slices.Contains(Bills.Events, fact.Name()))
 		if !whole && of != p {
 			continue
 		}
 		known = true
 		h.facts = append(h.facts, fact)
 		h.bill.apply(fact)
-		if slices.Contains(Charges.Events, fact.Type) {
+		if slices.Contains(Charges.Events, fact.Name()) {
 			h.attempts.apply(fact)
 		}
 	}

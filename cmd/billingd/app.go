@@ -19,7 +19,6 @@ import (
 	"github.com/billonce/billonce/cmd/billingd/internal/api"
 	"github.com/billonce/billonce/cmd/billingd/internal/config"
 	"github.com/billonce/billonce/commands"
-	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/pglocal"
 	"github.com/billonce/billonce/eventstore/tracking"
@@ -87,7 +86,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	a.store = eventstore.New(a.pool, eventstore.NewCodec(domain.Events()), log)
+	a.store = eventstore.New(a.pool, eventstore.Current(), log)
 	dispatcher := commands.NewDispatcher(a.store)
 	forget := dispatcher.Forget
 	a.connected.Store(&forget)

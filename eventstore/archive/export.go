@@ -91,7 +91,7 @@ func exportEvents(ctx context.Context, s *eventstore.Store, tx pgx.Tx, part *Par
 			return err
 		}
 		for _, r := range events {
-			if r.Position < part.From {
+			if r.Position < part.From || r.Part > 0 { // what is exported is what is stored
 				continue
 			}
 			if err := line(kindEvent, lineOf(r)); err != nil {

@@ -212,9 +212,12 @@ func (r *Runtime) handleAgain(ctx context.Context, p *processor, page *Page, tx 
 	}()
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
-	e := &page.Events[0]
-	if e.Event, err = r.codec.Decode(e.Type, e.SchemaVersion, e.Payload); err != nil {
+	page.Events = r.codec.AppendDecoded(nil, page.Events[0])
+	if err := page.Events[0].Err; err != nil {
 		return err
+	}
+	if page.Events = p.wanted(page.Events, 0); len(page.Events) == 0 {
+		return nil
 	}
 	page.Tx = pageTx{tx}
 	return p.Handler.Handle(ctx, page)

@@ -136,7 +136,14 @@ func (w *worker) sift(s *slice, waiting map[string]bool) (events []eventstore.Re
 			waiting[e.SequenceKey] = true
 			continue
 		}
-		e.Event, e.Err = w.runtime.codec.Decode(e.Type, e.SchemaVersion, e.Payload)
+		kept := len(events)
+		events = w.runtime.codec.AppendDecoded(events, e)
+		e.Err = events[kept].Err
+		if e.Err == nil {
+			events = w.processor.wanted(events, kept)
+			continue
+		}
+		events = events[:kept]
 		if _, unknown := errors.AsType[*eventstore.UnknownEvent](e.Err); unknown {
 			if w.processor.Tolerant {
 				continue
@@ -148,12 +155,8 @@ func (w *worker) sift(s *slice, waiting map[string]bool) (events []eventstore.Re
 			}
 			return events, letters
 		}
-		if e.Err != nil {
-			letters = append(letters, letterOf(w.processor.Name, e, Parked, 1, e.Err.Error()))
-			waiting[e.SequenceKey] = true
-			continue
-		}
-		events = append(events, e)
+		letters = append(letters, letterOf(w.processor.Name, e, Parked, 1, e.Err.Error()))
+		waiting[e.SequenceKey] = true
 	}
 	return events, letters
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 )
 
@@ -187,19 +188,39 @@ func (p Processor) complete(codec *eventstore.Codec) (Processor, error) {
 	return p, nil
 }
 
-// unwanted are the types that p passes over: known to this build, so that what
-// it does not know is seen.
+// unwanted are the stored types that p passes over: known to this build, so that
+// what it does not know is seen.
 func (p Processor) unwanted(codec *eventstore.Codec) []string {
 	skip := []string{}
 	if len(p.Events) == 0 {
 		return skip
 	}
-	for _, name := range codec.Names() {
-		if !slices.Contains(p.Events, name) {
+	stored := codec.StoredAs(p.Events...)
+	pass := func(name string) {
+		if !slices.Contains(stored, name) && !slices.Contains(skip, name) {
 			skip = append(skip, name)
 		}
 	}
+	for _, name := range codec.Names() {
+		pass(name)
+	}
+	for _, older := range codec.Older() {
+		pass(older.Name)
+	}
 	return skip
+}
+
+// wanted leaves of events, from one on, those that p wants: of a fact that has
+// been split or renamed that may be some, of a retired one it is none.
+func (p Processor) wanted(events []eventstore.Recorded, from int) []eventstore.Recorded {
+	kept := events[:from]
+	for _, e := range events[from:] {
+		name := e.Name()
+		if _, retired := e.Event.(domain.Retired); !retired && (name == e.Type || len(p.Events) == 0 || slices.Contains(p.Events, name)) {
+			kept = append(kept, e)
+		}
+	}
+	return kept
 }
 
 func backoff(n int) time.Duration {

@@ -54,7 +54,7 @@ func (e exportCommand) Run(s *shell) error {
 		return err
 	}
 	defer pool.Close()
-	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), slog.New(slog.DiscardHandler))
+	store := eventstore.New(pool, eventstore.Current(), slog.New(slog.DiscardHandler))
 	defer store.Close()
 	var bar *console.Bar
 	what.Progress = func(done, total int64) {

@@ -102,7 +102,7 @@ func (r replayCommand) Run(s *shell) error {
 		return err
 	}
 	defer pool.Close()
-	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), slog.New(slog.DiscardHandler))
+	store := eventstore.New(pool, eventstore.Current(), slog.New(slog.DiscardHandler))
 	defer store.Close()
 	work := func(ctx context.Context) (rebuild.Report, time.Duration, error) {
 		var bar *console.Bar
@@ -246,7 +246,7 @@ func printDiffs(s *shell, diffs []rebuild.Diff) error {
 // alongside runs a processor in this process, as one more replica, while f works.
 func alongside(ctx context.Context, pool *pgxpool.Pool, processor func(*eventstore.Store) tracking.Processor, f func(context.Context, *tracking.Runtime) error) error {
 	log := slog.New(slog.DiscardHandler)
-	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), log)
+	store := eventstore.New(pool, eventstore.Current(), log)
 	defer store.Close()
 	runtime := tracking.New(pool, store, tracking.Options{Log: log, Poll: 100 * time.Millisecond})
 	ctx, stop := context.WithCancelCause(ctx)

@@ -82,13 +82,15 @@ func (e streamCommand) Run(s *shell) error {
 		return fmt.Errorf("%s had no event by %s; its first is of %s", stream, m.at.UTC().Format(time.RFC3339Nano), first.RecordedAt.UTC().Format(time.RFC3339Nano))
 	}
 	var customer domain.Customer
-	codec := eventstore.NewCodec(domain.Events())
+	codec := eventstore.Current()
 	for _, f := range facts {
-		event, err := codec.Decode(f.Type, f.SchemaVersion, f.Payload)
+		events, err := codec.Decode(f.Type, f.SchemaVersion, f.Payload)
 		if err != nil {
 			return fmt.Errorf("fold %s, version %d: %w", stream, f.Version, err)
 		}
-		customer = customer.Evolve(event)
+		for _, e := range events {
+			customer = customer.Evolve(e)
+		}
 	}
 	then := thenOf(stream, facts[len(facts)-1].fact, customer)
 	if s.asJSON() {

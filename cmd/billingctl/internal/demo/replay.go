@@ -12,7 +12,6 @@ import (
 	"github.com/billonce/billonce/cmd/billingctl/internal/client"
 	"github.com/billonce/billonce/cmd/billingctl/internal/parts"
 	"github.com/billonce/billonce/cmd/billingctl/internal/verify"
-	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/projections"
 	"github.com/billonce/billonce/projections/rebuild"
@@ -96,7 +95,7 @@ func (d *demo) replay(ctx context.Context) (findings []string, err error) {
 
 // rebuildAll rebuilds the read models one after the other.
 func rebuildAll(ctx context.Context, pool *pgxpool.Pool) (reports []rebuild.Report, err error) {
-	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), slog.New(slog.DiscardHandler))
+	store := eventstore.New(pool, eventstore.Current(), slog.New(slog.DiscardHandler))
 	defer store.Close()
 	for _, p := range projections.All() {
 		report, err := rebuild.Run(ctx, store, p, rebuild.Options{Actor: "demo", Reason: "the demo rebuilds everything"})

@@ -41,8 +41,10 @@ const ofTheLog = "an event is never changed by Billonce: restore it from a backu
 // follow checks r and goes on to it. It reports whether r can be folded.
 func (a *auditor) follow(r eventstore.Recorded) (*account, bool) {
 	about := func() string { return fmt.Sprintf("%s version %d at %s", r.Stream, r.Version, r.Place) }
-	for _, f := range a.chain.Follow(r) {
-		a.found(Difference{string(f.Kind), about(), f.Detail, ofTheLog})
+	if r.Part == 0 { // what an upcaster has split is one link
+		for _, f := range a.chain.Follow(r) {
+			a.found(Difference{string(f.Kind), about(), f.Detail, ofTheLog})
+		}
 	}
 	c := a.customers[r.SequenceKey]
 	if c == nil {

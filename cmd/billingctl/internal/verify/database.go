@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/billonce/billonce/commands"
-	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 )
 
@@ -35,7 +34,7 @@ func Database(ctx context.Context, pool *pgxpool.Pool, o Options) (Report, error
 	if o.Workers == 0 {
 		o.Workers = workersUnasked
 	}
-	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), slog.New(slog.DiscardHandler))
+	store := eventstore.New(pool, eventstore.Current(), slog.New(slog.DiscardHandler))
 	defer store.Close()
 	c := &checking{tally: &tally{options: o}, pool: pool, store: store, readers: readers(commands.NewDispatcher(store)), met: newMet()}
 	if err := c.run(ctx); err != nil {
@@ -174,7 +173,10 @@ func (w *worker) partition(ctx context.Context, partition int16) error {
 				sagas.react(r)
 			}
 		}
-		if unsaid++; unsaid == progressEvery {
+		if r.Part == 0 {
+			unsaid++
+		}
+		if unsaid == progressEvery {
 			w.tally.read(unsaid)
 			unsaid = 0
 		}
@@ -197,7 +199,7 @@ func (w *worker) partition(ctx context.Context, partition int16) error {
 // note keeps what tells a processor that is behind from one that is wrong.
 func (w *worker) note(c *account, r eventstore.Recorded) {
 	for i, p := range w.readers {
-		if !p.wants(r.Type) {
+		if !p.wants(r.Name()) {
 			continue
 		}
 		if i < processors {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/archive"
 )
@@ -22,7 +21,7 @@ func File(from io.Reader, o Options) (Report, error) {
 		return t.broken(err)
 	}
 	t.total = r.Header().Events
-	codec := eventstore.NewCodec(domain.Events())
+	codec := eventstore.Current()
 	a := newAuditor(t)
 	part := r.Header().Part
 	a.chain.Part = part != nil && part.From > 1
@@ -30,11 +29,12 @@ func File(from io.Reader, o Options) (Report, error) {
 	for r.Next() {
 		switch v := r.Line().(type) {
 		case eventstore.Recorded:
-			v.Event, v.Err = codec.Decode(v.Type, v.SchemaVersion, v.Payload)
-			if a.chain.Part { // folds need their beginnings
-				a.chainOnly(v)
-			} else {
-				a.follow(v)
+			for _, r := range codec.AppendDecoded(nil, v) {
+				if a.chain.Part { // folds need their beginnings
+					a.chainOnly(r)
+				} else {
+					a.follow(r)
+				}
 			}
 			if pending++; pending == progressEvery {
 				t.read(pending)
@@ -71,8 +71,10 @@ func (t *tally) broken(err error) (Report, error) {
 // chainOnly checks an event of a part of a log.
 func (a *auditor) chainOnly(r eventstore.Recorded) {
 	about := fmt.Sprintf("%s version %d at %s", r.Stream, r.Version, r.Place)
-	for _, f := range a.chain.Follow(r) {
-		a.found(Difference{string(f.Kind), about, f.Detail, ofTheLog})
+	if r.Part == 0 {
+		for _, f := range a.chain.Follow(r) {
+			a.found(Difference{string(f.Kind), about, f.Detail, ofTheLog})
+		}
 	}
 	if r.Event == nil {
 		a.found(Difference{KindUnknown, about, r.Err.Error(), "run the version that wrote it"})

@@ -77,7 +77,7 @@ func (w *worker) foldModels(ctx context.Context, events []eventstore.Recorded) e
 		reader := w.readers[processors+i]
 		handled = handled[:0]
 		for _, r := range events {
-			if r.Event != nil && reader.wants(r.Type) && reader.handled(r) {
+			if r.Event != nil && reader.wants(r.Name()) && reader.handled(r) {
 				handled = append(handled, r)
 			}
 		}
