@@ -51,6 +51,7 @@ type StatusTotal struct {
 // RunAt is a run and the moment it was read at.
 type RunAt struct {
 	Run
+	Progress RunProgress     `json:"progress"`
 	Manifest []ManifestTotal `json:"manifest"`          // per currency, by its code: what the run is expected to take
 	Closing  *RunClosing     `json:"closing,omitempty"` // the last one
 	AsOf     AsOf            `json:"as_of"`
@@ -122,7 +123,8 @@ func (r Reads) Run(ctx context.Context, period string) (RunAt, error) {
 			return ErrUnknownRun
 		}
 		run.Run = found[0]
-		return nil
+		run.Progress, err = progressOf(ctx, tx, run.Run, run.Manifest)
+		return err
 	})
 	return run, wrap(err, "read the run")
 }

@@ -111,6 +111,13 @@ func TestARun(t *testing.T) {
 	want(t, "dollars", fmt.Sprintf("%s %s %s %s %s",
 		dollars.Expected.Display, dollars.Paid.Display, dollars.Taken.Display, dollars.Open.Display, dollars.Closed.Display), "$200.00 $50.00 $50.00 $100.00 $50.00")
 
+	want(t, "progress, before the bills' model has seen a payment", fmt.Sprint(run.Progress), "{5 2 2 0 <nil>}")
+	log.Check(projections.Bills)
+	run = must(log.Reads().Run(t.Context(), "2026-11"))(t)
+	if p := run.Progress; p.Rate <= 0 || p.Rate > 1 || p.SecondsLeft == nil || *p.SecondsLeft < 2 {
+		t.Errorf("progress is %+v", p)
+	}
+
 	_, err := log.Reads().Run(t.Context(), "2025-01")
 	refused(t, err, projections.ErrUnknownRun, "")
 	_, err = log.Reads().Run(t.Context(), "2026-13")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"crypto/rand"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 // runsCommand is about runs: everything that falls due under one period label.
 type runsCommand struct {
 	Show   runCommand `cmd:"" help:"Print how far a billing period has come."`
+	Start  startRun   `cmd:"" help:"Declare at once what is due, instead of at the next look."`
 	Pause  pauseRun   `cmd:"" help:"Stop the collection of a run's bills; what is in flight is finished."`
 	Resume resumeRun  `cmd:"" help:"Let a run's bills be collected again; what was held is tried at once."`
 	Close  closeRun   `cmd:"" help:"Compare a run with Stripe and close it, or print why it is not over."`
@@ -75,7 +77,14 @@ type run struct {
 	Paid          int64  `json:"paid"`
 	Open          int64  `json:"open"`
 	Closed        int64  `json:"closed"`
-	Statuses      []struct {
+	Progress      struct {
+		Expected    int64   `json:"expected"`
+		Ended       int64   `json:"ended"`
+		Remaining   int64   `json:"remaining"`
+		Rate        float64 `json:"bills_per_second"`
+		SecondsLeft *int64  `json:"seconds_left"`
+	} `json:"progress"`
+	Statuses []struct {
 		Status string `json:"status"`
 		Bills  int64  `json:"bills"`
 	} `json:"statuses"`
@@ -125,6 +134,9 @@ func (r runCommand) Run(s *shell) error {
 			console.Count(int(v.Paid)), console.Count(int(v.Open)), console.Count(int(v.Closed)), v.AsOf.Position); err != nil {
 			return err
 		}
+		if err := v.pace(s); err != nil {
+			return err
+		}
 		if err := v.hold(s); err != nil {
 			return err
 		}
@@ -156,6 +168,22 @@ func (r runCommand) Run(s *shell) error {
 		}
 		return statuses.Write(s.Out, "")
 	})
+}
+
+// pace prints how far the run is, and how long it goes on at this rate.
+func (r run) pace(s *shell) error {
+	p := r.Progress
+	if p.Expected == 0 {
+		return nil
+	}
+	line := fmt.Sprintf("%d %% of %s expected bills have ended", p.Ended*100/p.Expected, console.Count(int(p.Expected)))
+	if p.Rate > 0 {
+		line += fmt.Sprintf("; %.1f bills/s", p.Rate)
+	}
+	if p.SecondsLeft != nil {
+		line += fmt.Sprintf("; %s left", time.Duration(*p.SecondsLeft)*time.Second)
+	}
+	return s.printf("%s\n", line)
 }
 
 // hold prints what holds the run back, and its key.

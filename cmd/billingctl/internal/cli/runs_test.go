@@ -20,7 +20,7 @@ func TestRuns(t *testing.T) {
 			fmt.Fprint(w, `{"key":"pause-run/2026-11/k","command":"pause-run","stream":"run/2026-11","version":1,"position":"7-12","replayed":false,"events":[{"type":"run.paused.v1","version":1,"position":"7-12"}]}`)
 			return
 		}
-		fmt.Fprint(w, `{"billing_period":"2026-11","bills":100,"paid":60,"open":40,"closed":0,"statuses":[{"status":"held","bills":40},{"status":"paid","bills":60}],"totals":[],
+		fmt.Fprint(w, `{"billing_period":"2026-11","bills":100,"paid":60,"open":40,"closed":0,"progress":{"expected":120,"ended":60,"remaining":40,"bills_per_second":12.5,"seconds_left":95},"statuses":[{"status":"held","bills":40},{"status":"paid","bills":60}],"totals":[],
 			"control":{"paused":true,"reason":"the spend cap is reached: $10.00 asked, $0.00 left of $600.00","paused_by":"collector","paused_at":"2026-11-01T00:00:03Z","vault_key":"9f2c","vault_key_expires_at":"2026-12-15T14:00:00Z"},
 			"manifest":[{"currency":"usd","bills":100,"expected":{"minor":100000,"currency":"usd","display":"$1,000.00"},"fixed":100,"registered":100,"refused":0}],"as_of":{"position":"7-12"}}`)
 	}))
@@ -30,7 +30,7 @@ func TestRuns(t *testing.T) {
 
 	got := billingctl(t, "", "runs", "show", "2026-11")
 	for _, part := range []string{
-		"100 bills, 60 paid, 40 open", "paused since 2026-11-01 00:00:03 by collector: the spend cap is reached: $10.00 asked, $0.00 left of $600.00",
+		"100 bills, 60 paid, 40 open", "50 % of 120 expected bills have ended; 12.5 bills/s; 1m35s left", "paused since 2026-11-01 00:00:03 by collector: the spend cap is reached: $10.00 asked, $0.00 left of $600.00",
 		"vault key 9f2c, good until 2026-12-15 14:00:00", "$1,000.00",
 	} {
 		if got.code != 0 || !strings.Contains(got.out, part) {

@@ -25,7 +25,7 @@ import (
 )
 
 // Deps is what the API serves. All of it is required but Ready, Webhooks, Reconciler,
-// Troubles, Verdicts and Version.
+// Scanner, Troubles, Verdicts and Version.
 type Deps struct {
 	Dispatcher *commands.Dispatcher
 	Reads      projections.Reads
@@ -43,6 +43,9 @@ type Deps struct {
 	Webhooks Webhooks
 	// Reconciler compares the books; without it, that is not served.
 	Reconciler *sagas.Reconciler
+	// Scanner declares what is due when somebody starts a run by hand; without it,
+	// that is not served.
+	Scanner *sagas.DueScanner
 	// Troubles lists the runs that wait for somebody: the service is alive and
 	// degraded then. Nil: none are known of.
 	Troubles func(context.Context) ([]sagas.RunTrouble, error)
@@ -149,6 +152,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerWebhooks(d.Webhooks)
 	s.registerReconciliations(d.Reconciler)
 	s.registerClosing(d.Reconciler)
+	s.registerStarting(d.Scanner)
 	s.registerEnvironment(d.Environment)
 	s.registerService(d.Metrics)
 	s.registerFeed()
