@@ -371,6 +371,21 @@ func TestUnknownEventStopsBeforeIt(t *testing.T) {
 	if n := value[int](h, `SELECT count(*) FROM seen WHERE processor = 'tolerant'`); n != 3 {
 		t.Errorf("tolerant has seen %d, want 3", n)
 	}
+	for _, again := range []bool{false, true} { // read again, it is not counted again
+		if again {
+			h.exec(`DELETE FROM seen WHERE processor = 'tolerant'`)
+			h.exec(`UPDATE processor_tokens SET position = 0 WHERE processor = 'tolerant'`)
+			h.caughtUp("tolerant")
+		}
+		passed := h.status("tolerant").PassedOver
+		if len(passed) != 2 || passed[0].Type != "customer.moved.v1" || passed[0].SchemaVersion != 1 || passed[0].Events != 1 || passed[0].Last.Partition != 9 ||
+			passed[1].Type != "customer.registered.v1" || passed[1].SchemaVersion != 2 || passed[1].Events != 1 || passed[1].First != passed[1].Last {
+			t.Errorf("again %v: passed over: %+v", again, passed)
+		}
+	}
+	if passed := h.status("effectful").PassedOver; passed != nil {
+		t.Errorf("an effectful processor passed over %+v", passed)
+	}
 	h.eventually(func() string {
 		if s := h.status("effectful"); s.Partitions[9].LastError == "" || s.Partitions[10].LastError == "" {
 			return "no reason in the status"

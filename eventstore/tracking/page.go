@@ -21,8 +21,9 @@ type slice struct {
 	events []eventstore.Recorded
 	// handled counts those of them that the handler is given.
 	handled int
-	last    int64    // position of the last event read
-	stop    *stopped // what the token does not go past
+	last    int64                 // position of the last event read
+	stop    *stopped              // what the token does not go past
+	passed  []eventstore.Recorded // not known to this build, and passed over
 }
 
 // reached is where the token may go once the events have been handled. Where
@@ -146,6 +147,7 @@ func (w *worker) sift(s *slice, waiting map[string]bool) (events []eventstore.Re
 		events = events[:kept]
 		if _, unknown := errors.AsType[*eventstore.UnknownEvent](e.Err); unknown {
 			if w.processor.Tolerant {
+				s.passed = append(s.passed, e)
 				continue
 			}
 			s.stop = &stopped{e.Place, e.Err}
@@ -171,6 +173,7 @@ func (w *worker) handle(ctx context.Context) error {
 		return err
 	}
 	u.slices = page
+	var passed []eventstore.Recorded
 	p := &Page{Processor: w.processor.Name, Tx: pageTx{u.tx}}
 	for _, s := range page {
 		p.replayUntil[s.claim.Partition] = s.claim.ReplayUntil
@@ -178,6 +181,7 @@ func (w *worker) handle(ctx context.Context) error {
 		s.handled = len(events)
 		p.Events = append(p.Events, events...)
 		u.letters = append(u.letters, letters...)
+		passed = append(passed, s.passed...)
 		if s.stop == nil && s.reached() < max(s.newest, s.last) {
 			u.more |= 1 << s.claim.Partition
 		}
@@ -187,6 +191,9 @@ func (w *worker) handle(ctx context.Context) error {
 		if err := w.processor.Handler.Handle(ctx, p); err != nil {
 			return err
 		}
+	}
+	if err := w.pass(ctx, u.tx, passed); err != nil {
+		return err
 	}
 	return insertLetters(ctx, u.tx, u.letters)
 }

@@ -109,7 +109,8 @@ type Processor struct {
 	// newer version of a wanted one, stops the processor before that event, with
 	// a reason in its status, until a build that knows it takes over.
 	Events []string
-	// Tolerant makes a pure processor pass over what this build does not know.
+	// Tolerant makes a pure processor pass over what this build does not know. Its
+	// status names what that was; an effectful one always waits.
 	Tolerant bool
 
 	// PageSize is the most events of a page (default 200). A page of a processor

@@ -71,6 +71,9 @@ func Rebuilt(ctx context.Context, tx pgx.Tx, processor string, partitions []int1
 	if err != nil {
 		return 0, fmt.Errorf("settle the letters of %q: %w", processor, err)
 	}
+	if _, err := tx.Exec(ctx, `DELETE FROM passed_events WHERE processor = $1 AND partition = ANY ($2)`, processor, partitions); err != nil {
+		return 0, fmt.Errorf("settle what %q passed over: %w", processor, err)
+	}
 	if err := record(ctx, tx, processor, actionRebuild, actor, nil, nil, why); err != nil {
 		return 0, fmt.Errorf("settle the letters of %q: %w", processor, err)
 	}

@@ -31,6 +31,7 @@ type ProcessorStatus struct {
 	Paused          bool              `json:"paused"`  // some of its partitions are
 	Replaying       bool              `json:"replaying"`
 	LastError       string            `json:"last_error,omitempty"`
+	PassedOver      []Passed          `json:"passed_over,omitempty"` // by a tolerant one; never by others
 	Partitions      []PartitionStatus `json:"partitions"`
 }
 
@@ -86,7 +87,10 @@ func Status(ctx context.Context, q eventstore.Querier, processors ...string) ([]
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read the status of processors: %w", err)
 	}
-	return all, countLetters(ctx, q, all)
+	if err := countLetters(ctx, q, all); err != nil {
+		return nil, err
+	}
+	return all, addPassed(ctx, q, all)
 }
 
 func (s *ProcessorStatus) add(p PartitionStatus) {

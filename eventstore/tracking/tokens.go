@@ -130,6 +130,9 @@ func rewind(ctx context.Context, tx pgx.Tx, processor string, from int64) error 
 		WHERE processor = $1`, processor, from); err != nil {
 		return err
 	}
+	if _, err := tx.Exec(ctx, `DELETE FROM passed_events WHERE processor = $1 AND first_position >= $2`, processor, from); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'retried', reason = 'reset', resolved_at = clock_timestamp()
 		WHERE processor = $1 AND position >= $2 AND status IN ('parked', 'behind')`, processor, from)
 	return err

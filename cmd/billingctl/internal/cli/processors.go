@@ -66,8 +66,27 @@ func (listProcessors) Run(s *shell) error {
 		for _, p := range page.Items {
 			table.Row(p.Processor, p.CaughtUp, p.BehindEvents, fmt.Sprintf("%.1f", p.BehindSeconds), fmt.Sprintf("%.0f", p.EventsPerSecond), p.Parked, stateOf(p), p.LastError)
 		}
-		return table.Write(s.Out, "")
+		if err := table.Write(s.Out, ""); err != nil {
+			return err
+		}
+		for _, p := range page.Items {
+			if err := s.passedOver(p); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// passedOver says what a tolerant processor lacks.
+func (s *shell) passedOver(p tracking.ProcessorStatus) error {
+	for _, q := range p.PassedOver {
+		if err := s.printf("%s passed over %s of the events %s, schema version %d, which its build did not know, from %s to %s: replay it with a build that does\n",
+			p.Processor, console.Count(int(q.Events)), q.Type, q.SchemaVersion, q.First, q.Last); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func stateOf(p tracking.ProcessorStatus) string {
@@ -106,6 +125,9 @@ func (p showProcessor) Run(s *shell) error {
 
 func showPartitions(s *shell, p tracking.ProcessorStatus) error {
 	if err := s.printf("%s is %s: %s events and %.1f s behind, %d customers parked\n\n", p.Processor, stateOf(p), console.Count(int(p.BehindEvents)), p.BehindSeconds, p.Parked); err != nil {
+		return err
+	}
+	if err := s.passedOver(p); err != nil {
 		return err
 	}
 	table := console.NewTable("partition#", "token#", "newest#", "events behind#", "seconds behind#", "events/s#", "attempts#", "moved at", "owner", "last error")
