@@ -2,6 +2,7 @@ package tracking_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -427,24 +428,109 @@ func TestIdleCostsNothing(t *testing.T) {
 	}
 }
 
+// A bounded run handles everything up to a position and nothing behind it, while
+// twelve writers append, over restarts, and goes on when it is resumed.
 func TestBoundedRun(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	h.fill(5, 4)
-	end := value[int64](h, `SELECT position FROM events ORDER BY position OFFSET 9 LIMIT 1`)
-	h.exec(`INSERT INTO processor_tokens (processor, partition, stop_at) SELECT 'bounded', p, $1 FROM generate_series(0, 63) p`, end)
+	h.exec(`CREATE TABLE elsewhere (n int)`)
+	p := inOrder("bounded")
+	p.PageSize = 7
+	first := h.run(tracking.Options{}, p)
+	if err := tracking.Pause(t.Context(), h.pool, "bounded", "ann", "a look"); err != nil {
+		t.Fatal(err)
+	}
+	stop := h.writers(12)
+	h.untilAppended(300)
+	end := value[int64](h, `SELECT position FROM events ORDER BY position OFFSET 200 LIMIT 1`)
+	stopped := func(at int64) {
+		t.Helper()
+		h.eventually(func() string {
+			if s := h.status("bounded"); !s.Stopped || s.StopAt != at {
+				return fmt.Sprintf("stopped %t at %d, last error %s", s.Stopped, s.StopAt, s.LastError)
+			}
+			return ""
+		})
+		if n := value[int](h, `SELECT count(*) FROM seen s FULL JOIN (SELECT position FROM events WHERE position <= $1) e USING (position) WHERE s.position IS NULL OR e.position IS NULL`, at); n != 0 {
+			t.Errorf("%d events are on the wrong side of %d", n, at)
+		}
+	}
+	run := func(to int64) error { return tracking.RunTo(t.Context(), h.pool, "bounded", to, "ann", "a look") }
+	if err := run(end); err != nil {
+		t.Fatal(err)
+	}
+	stopped(end)
+	if s := h.status("bounded"); s.CaughtUp || s.BehindEvents == 0 {
+		t.Errorf("behind its end: caught up %t, %d events behind", s.CaughtUp, s.BehindEvents)
+	}
+	if err := run(end / 2); !errors.Is(err, tracking.ErrPast) {
+		t.Errorf("a run to a place that is passed: %v", err)
+	}
+	if err := run(0); !errors.Is(err, tracking.ErrNoPosition) {
+		t.Errorf("a run to nowhere: %v", err)
+	}
+
+	// An end that the log has yet to come to; the replica is another one by then.
+	further := value[int64](h, `SELECT max(position) FROM events`) + 50
+	if err := run(further); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.run(tracking.Options{}, p)
+	stopped(further)
+	h.exec(`DELETE FROM processor_tokens WHERE partition = 5 AND position = 0`) // a lost token does not lose the end
+	stopped(further)
+
+	stop()
+	if err := tracking.Resume(t.Context(), h.pool, "bounded", "ann", "seen"); err != nil {
+		t.Fatal(err)
+	}
+	h.caughtUp("bounded")
+	h.exactlyOnce("bounded")
+	if s := h.status("bounded"); s.Stopped || s.StopAt != 0 {
+		t.Errorf("after it was resumed: stopped %t at %d", s.Stopped, s.StopAt)
+	}
+}
+
+// An append under way may yet come in before the end: until it has, nobody says
+// that the run is over.
+func TestBoundedRunWaitsForAppendsUnderWay(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
 	h.run(tracking.Options{}, inOrder("bounded"))
+	h.caughtUp("bounded")
+	tx, err := h.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	late, err := h.store.AppendTx(t.Context(), tx, eventstore.Batch{Stream: domain.CustomerID("late").Stream(), Command: "test", Events: []domain.Event{registered("late")}})
+	if err != nil || late[0].Err != nil {
+		t.Fatal(err, late)
+	}
+	early := h.append("early", eventstore.Head{}, registered("early"))
+	if err := tracking.RunTo(t.Context(), h.pool, "bounded", early.Position, "ann", "a look"); err != nil {
+		t.Fatal(err)
+	}
 	h.eventually(func() string {
-		if n := value[int](h, `SELECT count(*) FROM seen`); n != 10 {
-			return fmt.Sprintf("%d of 10 seen", n)
+		if value[int](h, `SELECT count(*) FROM seen`) == 0 {
+			return "the early one is not handled"
 		}
 		return ""
 	})
-	h.eventually(func() string { // every partition has come to its end, and goes no further
-		return value[string](h, `SELECT coalesce(string_agg(t.partition::text, ' '), '') FROM processor_tokens t WHERE position > stop_at
-			OR position < (SELECT max(position) FROM events e WHERE e.partition = t.partition AND e.position <= t.stop_at)`)
-	})
-	if n := value[int](h, `SELECT count(*) FROM seen`); n != 10 {
-		t.Errorf("%d seen, 10 were meant", n)
+	if h.status("bounded").Stopped {
+		t.Error("it has stopped, with an append before its end under way")
 	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually(func() string {
+		if !h.status("bounded").Stopped {
+			return "it does not stop"
+		}
+		return ""
+	})
+	h.exactlyOnce("bounded")
 }

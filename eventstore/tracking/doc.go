@@ -94,6 +94,13 @@
 // token last, and the last error. A processor is caught up only if nothing is
 // after its tokens, nothing was set aside and nobody is just appending.
 //
+// # Bounded runs
+//
+// [RunTo] gives the tokens an end, a position of the whole log. A partition whose
+// token is there is not claimed any more; [Resume] takes the end away. Whether
+// the run is over takes the log's order to tell ([ProcessorStatus].Stopped): the
+// log has come to the end, and no append that may lie before it is under way.
+//
 // # Stopping
 //
 // When the context of [Runtime.Run] ends, no new page begins, pages under way

@@ -50,7 +50,7 @@ func newMetrics(r *Runtime, registry prometheus.Registerer) *metrics {
 		lagSeconds: gauge("lag_seconds", "Age of the oldest event after the processor's tokens."),
 		waiting:    gauge("parked_sequences", "Sequences that an operator has to look at."),
 		caughtUp:   gauge("caught_up", "1 if every event of the log has been handled, and nobody is just appending."),
-		paused:     gauge("paused", "1 if an operator has paused the processor."),
+		paused:     gauge("paused", "1 if an operator has paused the processor, or lets it run to a position only."),
 	}
 	if registry != nil {
 		registry.MustRegister(m.commits, m.pages, m.events, m.replayed, m.failures, m.letters, m.lost, m.seconds, m)
@@ -111,7 +111,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, s := range all {
 		for desc, value := range map[*prometheus.Desc]float64{
-			m.lagEvents: float64(s.BehindEvents), m.lagSeconds: s.BehindSeconds, m.waiting: float64(s.Parked), m.caughtUp: number(s.CaughtUp), m.paused: number(s.Paused),
+			m.lagEvents: float64(s.BehindEvents), m.lagSeconds: s.BehindSeconds, m.waiting: float64(s.Parked), m.caughtUp: number(s.CaughtUp), m.paused: number(s.Paused || s.StopAt > 0),
 		} {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Processor)
 		}

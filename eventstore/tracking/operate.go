@@ -39,13 +39,37 @@ func Pause(ctx context.Context, pool *pgxpool.Pool, processor, actor, why string
 	return operate(ctx, pool, processor, actionPause, actor, why, nil, func(tx pgx.Tx) error { return setPaused(ctx, tx, processor, true) })
 }
 
-// Resume lets a paused processor go on where it was.
+// RunTo lets a processor run, paused or not, up to a position of the whole log
+// and no further, until Resume or another RunTo. Each partition stops behind
+// its last event up to there, including those whose append is still under way.
+//
+// It returns ErrPast if a partition has come further already, ErrNoPosition,
+// ErrUnknownProcessor or ErrReasonNeeded.
+func RunTo(ctx context.Context, pool *pgxpool.Pool, processor string, position int64, actor, why string) error {
+	if position < 1 {
+		return ErrNoPosition
+	}
+	return operate(ctx, pool, processor, actionRunTo, actor, why, &position, func(tx pgx.Tx) error {
+		var at int64
+		if err := tx.QueryRow(ctx, `SELECT max(position) FROM processor_tokens WHERE processor = $1`, processor).Scan(&at); err != nil {
+			return err
+		}
+		if at > position {
+			return ErrPast.With("%s has handled events up to position %d already", processor, at)
+		}
+		_, err := tx.Exec(ctx, `UPDATE processor_tokens SET stop_at = $2, paused = false, updated_at = clock_timestamp() WHERE processor = $1`, processor, position)
+		return err
+	})
+}
+
+// Resume lets a processor go on that is paused or stopped at a position.
 func Resume(ctx context.Context, pool *pgxpool.Pool, processor, actor, why string) error {
 	return operate(ctx, pool, processor, actionResume, actor, why, nil, func(tx pgx.Tx) error { return setPaused(ctx, tx, processor, false) })
 }
 
 func setPaused(ctx context.Context, tx pgx.Tx, processor string, paused bool) error {
-	_, err := tx.Exec(ctx, `UPDATE processor_tokens SET paused = $2, updated_at = clock_timestamp() WHERE processor = $1`, processor, paused)
+	_, err := tx.Exec(ctx, `UPDATE processor_tokens SET paused = $2, stop_at = CASE WHEN $2 THEN stop_at END, updated_at = clock_timestamp()
+		WHERE processor = $1`, processor, paused)
 	return err
 }
 

@@ -38,6 +38,15 @@ func (s *slice) reached() int64 {
 	return max(s.claim.Position, s.last, min(s.newest, s.until))
 }
 
+// end is where the partition ends for now: nothing further is to be done there.
+func (s *slice) end() int64 {
+	end := max(s.newest, s.last)
+	if s.claim.StopAt != nil {
+		return min(end, *s.claim.StopAt)
+	}
+	return end
+}
+
 // share splits the page between the claimed partitions. A partition in which a
 // page has failed is alone and sends one event; the others come back at once.
 func (w *worker) share(claims []claim) []*slice {
@@ -182,7 +191,7 @@ func (w *worker) handle(ctx context.Context) error {
 		p.Events = append(p.Events, events...)
 		u.letters = append(u.letters, letters...)
 		passed = append(passed, s.passed...)
-		if s.stop == nil && s.reached() < max(s.newest, s.last) {
+		if s.stop == nil && s.reached() < s.end() {
 			u.more |= 1 << s.claim.Partition
 		}
 	}

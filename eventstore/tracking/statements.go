@@ -107,7 +107,7 @@ WITH newest AS MATERIALIZED (
 	SELECT p AS partition, ` + newestOf("p") + ` AS position FROM unnest((SELECT $2::smallint[])) AS p
 )
 SELECT t.processor, count(*),
-	coalesce(bit_or(1::bigint << t.partition) FILTER (WHERE t.position < n.position AND NOT t.paused AND t.not_before <= clock_timestamp()), 0),
+	coalesce(bit_or(1::bigint << t.partition) FILTER (WHERE t.position < least(n.position, t.stop_at) AND NOT t.paused AND t.not_before <= clock_timestamp()), 0),
 	count(*) FILTER (WHERE t.position > coalesce(n.position, 0))
 FROM processor_tokens t JOIN newest n ON n.partition = t.partition
 WHERE t.processor = ANY((SELECT $1::text[])::text[])
@@ -122,12 +122,14 @@ WITH appending AS MATERIALIZED (
 ), ends AS MATERIALIZED (
 	SELECT p AS partition, coalesce(` + newestOf("p") + `, 0) AS newest, p IN (SELECT partition FROM appending) AS appending
 	FROM generate_series(0, 63) AS p
+), log AS MATERIALIZED (
+	SELECT max(newest) AS newest FROM ends
 ), names AS (
 	SELECT processor FROM processor_tokens UNION SELECT processor FROM processor_runs
 ), tokens AS MATERIALIZED (
 	SELECT n.processor, e.partition, e.newest, e.appending, coalesce(t.position, 0) AS position, t.position IS NULL AS missing,
 		coalesce(t.paused, false) AS paused, coalesce(t.position < t.replay_until, false) AS replaying, coalesce(t.attempts, 0) AS attempts,
-		t.not_before, coalesce(t.last_error, '') AS last_error, coalesce(t.owner, '') AS owner, t.updated_at, coalesce(` + rateOf("t") + `, 0) AS rate
+		t.not_before, coalesce(t.last_error, '') AS last_error, coalesce(t.owner, '') AS owner, t.updated_at, coalesce(` + rateOf("t") + `, 0) AS rate, t.stop_at
 	FROM names n CROSS JOIN ends e LEFT JOIN processor_tokens t ON t.processor = n.processor AND t.partition = e.partition
 	WHERE cardinality($1::text[]) = 0 OR n.processor = ANY($1::text[])
 )
@@ -136,6 +138,9 @@ SELECT t.processor, t.partition, t.position, t.missing, t.newest, t.appending,
 		WHERE (b.partition, b.position) > (t.partition, t.position) AND (b.partition, b.position) <= (t.partition, t.newest)) ELSE 0 END,
 	CASE WHEN t.newest > t.position THEN extract(epoch FROM clock_timestamp() - (SELECT b.recorded_at FROM events b
 		WHERE (b.partition, b.position) > (t.partition, t.position) ORDER BY b.partition, b.position LIMIT 1))::float8 ELSE 0 END,
-	t.paused, t.replaying, t.attempts, CASE WHEN t.not_before > clock_timestamp() THEN t.not_before END, t.last_error, t.owner, t.updated_at, t.rate
+	t.paused, t.replaying, t.attempts, CASE WHEN t.not_before > clock_timestamp() THEN t.not_before END, t.last_error, t.owner, t.updated_at, t.rate,
+	coalesce(t.stop_at, 0), t.stop_at IS NOT NULL AND (t.position >= t.stop_at OR NOT t.appending AND (SELECT newest FROM log) >= t.stop_at AND (SELECT b.position FROM events b
+		WHERE (b.partition, b.position) > (t.partition, t.position) AND (b.partition, b.position) <= (t.partition, t.stop_at)
+		ORDER BY b.partition, b.position LIMIT 1) IS NULL)
 FROM tokens t
 ORDER BY t.processor, t.partition`

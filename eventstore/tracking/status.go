@@ -25,14 +25,18 @@ type ProcessorStatus struct {
 	BehindSeconds float64 `json:"behind_seconds"`
 	// EventsPerSecond is what all replicas together have handled over about the
 	// last ten seconds.
-	EventsPerSecond float64           `json:"events_per_second"`
-	Parked          int               `json:"parked"`  // sequences set aside
-	Letters         int               `json:"letters"` // events waiting in them
-	Paused          bool              `json:"paused"`  // some of its partitions are
-	Replaying       bool              `json:"replaying"`
-	LastError       string            `json:"last_error,omitempty"`
-	PassedOver      []Passed          `json:"passed_over,omitempty"` // by a tolerant one; never by others
-	Partitions      []PartitionStatus `json:"partitions"`
+	EventsPerSecond float64 `json:"events_per_second"`
+	Parked          int     `json:"parked"`  // sequences set aside
+	Letters         int     `json:"letters"` // events waiting in them
+	Paused          bool    `json:"paused"`  // some of its partitions are
+	// StopAt is the position at which a bounded run ends ([RunTo]); 0: none.
+	// Stopped: every partition has come to its last event up to there.
+	StopAt     int64             `json:"stop_at,omitempty"`
+	Stopped    bool              `json:"stopped"`
+	Replaying  bool              `json:"replaying"`
+	LastError  string            `json:"last_error,omitempty"`
+	PassedOver []Passed          `json:"passed_over,omitempty"` // by a tolerant one; never by others
+	Partitions []PartitionStatus `json:"partitions"`
 }
 
 // PartitionStatus is how a processor stands in one partition.
@@ -46,6 +50,8 @@ type PartitionStatus struct {
 	BehindSeconds   float64   `json:"behind_seconds"` // age of the oldest of them, by the database's clock
 	EventsPerSecond float64   `json:"events_per_second"`
 	Paused          bool      `json:"paused"`
+	StopAt          int64     `json:"stop_at,omitempty"`
+	Stopped         bool      `json:"stopped"`
 	Replaying       bool      `json:"replaying"`
 	Attempts        int       `json:"attempts"`
 	NotBefore       time.Time `json:"not_before,omitzero"`
@@ -70,7 +76,7 @@ func Status(ctx context.Context, q eventstore.Querier, processors ...string) ([]
 		var s PartitionStatus
 		var notBefore, updated *time.Time
 		if err := rows.Scan(&name, &s.Partition, &s.Token, &s.Missing, &s.Newest, &s.Appending, &s.BehindEvents, &s.BehindSeconds,
-			&s.Paused, &s.Replaying, &s.Attempts, &notBefore, &s.LastError, &s.Owner, &updated, &s.EventsPerSecond); err != nil {
+			&s.Paused, &s.Replaying, &s.Attempts, &notBefore, &s.LastError, &s.Owner, &updated, &s.EventsPerSecond, &s.StopAt, &s.Stopped); err != nil {
 			return nil, fmt.Errorf("read the status of processors: %w", err)
 		}
 		if notBefore != nil {
@@ -80,7 +86,7 @@ func Status(ctx context.Context, q eventstore.Querier, processors ...string) ([]
 			s.UpdatedAt = *updated
 		}
 		if len(all) == 0 || all[len(all)-1].Processor != name {
-			all = append(all, ProcessorStatus{Processor: name, CaughtUp: true})
+			all = append(all, ProcessorStatus{Processor: name, CaughtUp: true, Stopped: true})
 		}
 		all[len(all)-1].add(s)
 	}
@@ -100,6 +106,7 @@ func (s *ProcessorStatus) add(p PartitionStatus) {
 	s.EventsPerSecond += p.EventsPerSecond
 	s.BehindSeconds = max(s.BehindSeconds, p.BehindSeconds)
 	s.Paused = s.Paused || p.Paused
+	s.StopAt, s.Stopped = max(s.StopAt, p.StopAt), s.Stopped && p.Stopped
 	s.Replaying = s.Replaying || p.Replaying
 	if s.LastError == "" {
 		s.LastError = p.LastError

@@ -16,6 +16,7 @@ const (
 	actionReset   = "reset"
 	actionPause   = "pause"
 	actionResume  = "resume"
+	actionRunTo   = "run to"
 	actionRetry   = "retry letters"
 	actionSkip    = "skip letter"
 	actionRebuild = "rebuild"
@@ -107,8 +108,9 @@ func (r *Runtime) lostTokens(ctx context.Context, tx pgx.Tx, p *processor, lost 
 			return err
 		}
 	}
-	if _, err := tx.Exec(ctx, `INSERT INTO processor_tokens (processor, partition, position, replay_until, paused, owner)
-		SELECT $1, p, 0, coalesce(`+newestOf("p")+`, 0), coalesce((SELECT bool_or(paused) FROM processor_tokens WHERE processor = $1), false), $2
+	if _, err := tx.Exec(ctx, `INSERT INTO processor_tokens (processor, partition, position, replay_until, paused, stop_at, owner)
+		SELECT $1, p, 0, coalesce(`+newestOf("p")+`, 0), coalesce((SELECT bool_or(paused) FROM processor_tokens WHERE processor = $1), false),
+			(SELECT max(stop_at) FROM processor_tokens WHERE processor = $1), $2
 		FROM generate_series(0, 63) AS p ON CONFLICT DO NOTHING`, p.Name, r.owner); err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ type processorsCommand struct {
 	List   listProcessors  `cmd:"" help:"Print how far each has come."`
 	Show   showProcessor   `cmd:"" help:"Print how far one has come in each partition."`
 	Pause  pauseProcessor  `cmd:"" help:"Stop one, in all replicas, until it is resumed."`
-	Resume resumeProcessor `cmd:"" help:"Let one that is paused go on."`
+	Run    runProcessor    `cmd:"" help:"Let one run up to a position and stop there."`
+	Resume resumeProcessor `cmd:"" help:"Let one go on that is paused or has stopped at a position."`
 	Reset  resetProcessor  `cmd:"" help:"Empty the tables of a read model and let it read the log again. See also replay."`
 }
 
@@ -93,6 +94,10 @@ func stateOf(p tracking.ProcessorStatus) string {
 	switch {
 	case p.Paused:
 		return "paused"
+	case p.Stopped:
+		return fmt.Sprintf("stopped at %d", p.StopAt)
+	case p.StopAt > 0:
+		return fmt.Sprintf("runs to %d", p.StopAt)
 	case p.Replaying:
 		return "replaying"
 	}

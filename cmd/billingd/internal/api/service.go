@@ -173,7 +173,8 @@ func (s *Server) checkDatabase(ctx context.Context) error {
 }
 
 // checkProcessors asks whether every processor has begun and is near the end of
-// the log. One that an operator has paused is no reason to send callers away.
+// the log. One that an operator has paused, or lets run to a position, is no
+// reason to send callers away.
 func (s *Server) checkProcessors(ctx context.Context) error {
 	all, err := s.processors(ctx)
 	if err != nil {
@@ -189,7 +190,7 @@ func (s *Server) checkProcessors(ctx context.Context) error {
 			continue
 		}
 		delete(missing, p.Processor)
-		if lag := time.Duration(p.BehindSeconds * float64(time.Second)); lag > s.limits.Lag && !p.Paused {
+		if lag := time.Duration(p.BehindSeconds * float64(time.Second)); lag > s.limits.Lag && !p.Paused && p.StopAt == 0 {
 			reasons = append(reasons, fmt.Sprintf("%s is %d events and %s behind", p.Processor, p.BehindEvents, lag.Round(time.Second)))
 		}
 	}
