@@ -33,7 +33,8 @@ type RunStanding struct {
 	Report domain.RunReport
 	// Since is how many facts about the run's bills are younger than some moment.
 	Since int64
-	// FallingDue is how many subscriptions are still to fall due under the label.
+	// FallingDue is how many subscriptions are still to fall due under the label,
+	// with those that are late and have an earlier one before it.
 	FallingDue int64
 	// Parked is how many of the run's customers wait in the dead letters.
 	Parked int64
@@ -75,12 +76,23 @@ func (r Reads) RunStanding(ctx context.Context, p domain.Period, since time.Time
 			return err
 		}
 		return tx.QueryRow(ctx, `
-			SELECT (SELECT count(*) FROM run_manifest WHERE billing_period = $1 AND NOT withdrawn AND NOT fixed),
+			SELECT (SELECT count(*) FROM run_manifest WHERE billing_period <= $1 AND billing_period ~ $2 AND NOT withdrawn AND NOT fixed),
 				(SELECT count(DISTINCT sequence_key) FROM dead_letters WHERE status IN ('parked', 'behind') AND (
 					sequence_key IN (SELECT customer_id FROM billing_records WHERE billing_period = $1)
-					OR sequence_key IN (SELECT customer_id FROM run_manifest WHERE billing_period = $1)))`, p.String()).Scan(&s.FallingDue, &s.Parked)
+					OR sequence_key IN (SELECT customer_id FROM run_manifest WHERE billing_period = $1)))`, p.String(), labelsLike(p)).Scan(&s.FallingDue, &s.Parked)
 	})
 	return s, wrap(err, "read how the run stands")
+}
+
+// labelsLike matches the labels of p's cadence, among which order is that of time.
+func labelsLike(p domain.Period) string {
+	switch {
+	case p.Fits(domain.Monthly):
+		return `^\d{4}-\d\d$`
+	case p.Fits(domain.Quarterly):
+		return `^\d{4}-Q\d$`
+	}
+	return `^\d{4}$`
 }
 
 func (r Reads) reportNow(ctx context.Context, tx pgx.Tx, p domain.Period, list io.Writer, since time.Time) (domain.RunReport, int64, error) {

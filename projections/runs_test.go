@@ -177,3 +177,20 @@ func TestARunShowsWhatHoldsItBack(t *testing.T) {
 	c = must(log.Reads().Run(t.Context(), "2026-12"))(t).Control
 	want(t, "after it was resumed", fmt.Sprintln(c.Paused, c.Reason == "", c.Refusal == nil, c.PausedBy == "", c.PausedAt == nil, c.VaultKey), "false true true true true 9f2c\n")
 }
+
+// A run is not over while a subscription is behind: one that still owes an earlier
+// period of its cadence owes this one after it.
+func TestARunAwaitsWhoIsLate(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	if _, err := log.Pool.Exec(t.Context(), `INSERT INTO run_manifest (billing_period, customer_id, amount_minor, currency, stripe_customer_id, fixed, withdrawn, version)
+		VALUES ('2026-10', 'late', 5000, 'usd', 'cus_1', false, false, 1), ('2026-11', 'now', 5000, 'usd', 'cus_1', false, false, 1), ('2026-12', 'next', 5000, 'usd', 'cus_1', false, false, 1),
+			('2026-Q3', 'quarter', 5000, 'usd', 'cus_1', false, false, 1), ('2026', 'year', 5000, 'usd', 'cus_1', false, false, 1),
+			('2026-09', 'declared', 5000, 'usd', 'cus_1', true, false, 1), ('2026-09', 'cancelled', 5000, 'usd', 'cus_1', false, true, 1)`); err != nil {
+		t.Fatal(err)
+	}
+	for label, n := range map[string]int64{"2026-09": 0, "2026-10": 1, "2026-11": 2, "2026-12": 3, "2026-Q2": 0, "2026-Q4": 1, "2026": 1, "2025": 0} {
+		standing := must(log.Reads().RunStanding(t.Context(), period(label), noon))(t)
+		want(t, label, fmt.Sprint(standing.FallingDue), fmt.Sprint(n))
+	}
+}

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
 
+	"github.com/billonce/billonce/cmd/billingctl/internal/client"
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
 )
 
@@ -61,6 +63,7 @@ func (s *shell) decideRun(command, period, reason, key string) error {
 
 type runCommand struct {
 	Period string `arg:"" help:"Billing period: 2026-11, 2026-Q3 or 2026."`
+	Follow bool   `short:"f" help:"Wait until nothing is left to be collected, with a bar, the rate and the time left on standard error."`
 }
 
 // amount is money as the service shows it.
@@ -125,7 +128,13 @@ func (r runCommand) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	document, err := c.Get(s.ctx, "/v1/runs/"+url.PathEscape(r.Period), nil)
+	path := "/v1/runs/" + url.PathEscape(r.Period)
+	if r.Follow {
+		if err := s.followRun(c, r.Period, path); err != nil {
+			return err
+		}
+	}
+	document, err := c.Get(s.ctx, path, nil)
 	if err != nil {
 		return err
 	}
@@ -168,6 +177,32 @@ func (r runCommand) Run(s *shell) error {
 		}
 		return statuses.Write(s.Out, "")
 	})
+}
+
+// followRun shows a run on its way until nothing is left to be collected.
+func (s *shell) followRun(c *client.Client, period, path string) error {
+	bar := s.progress().Start(period, "bills", 0)
+	defer bar.End()
+	for {
+		var v run
+		err := c.Read(s.ctx, path, nil, &v)
+		if p, ok := errors.AsType[*client.Problem](err); ok && p.Passes() {
+			err = nil // the service restarts; another instance goes on
+			v.Progress.Remaining = 1
+		}
+		if err != nil {
+			return err
+		}
+		if v.Bills > 0 {
+			bar.Of(int(v.Progress.Ended), int(v.Progress.Ended+v.Progress.Remaining))
+		}
+		if v.Progress.Remaining == 0 {
+			return nil
+		}
+		if !pause(s.ctx, askEvery) {
+			return s.ctx.Err()
+		}
+	}
 }
 
 // pace prints how far the run is, and how long it goes on at this rate.

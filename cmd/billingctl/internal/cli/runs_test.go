@@ -53,3 +53,22 @@ func TestRuns(t *testing.T) {
 		t.Errorf("sent was %q", sent)
 	}
 }
+
+// Following a run ends when nothing is left to be collected, also if the service
+// restarts meanwhile.
+func TestFollowARun(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 2 {
+			http.Error(w, "", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintf(w, `{"billing_period":"2026-11","bills":100,"progress":{"expected":100,"ended":%d,"remaining":%d},"control":{},"as_of":{"position":"7-12"}}`, 25*min(asked, 4), 100-25*min(asked, 4))
+	}))
+	t.Cleanup(s.Close)
+	t.Setenv("BILLINGCTL_URL", s.URL)
+	t.Setenv("BILLINGCTL_TOKEN", "secret")
+	if got := billingctl(t, "", "runs", "show", "2026-11", "--follow"); got.code != 0 || !strings.Contains(got.out, "100 % of 100 expected bills") || asked != 5 {
+		t.Errorf("asked %d times: %+v", asked, got)
+	}
+}
