@@ -80,18 +80,8 @@ func operate(ctx context.Context, pool *pgxpool.Pool, processor, action, actor, 
 		return ErrReasonNeeded
 	}
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, tokensLock, processor); err != nil {
+		if _, err := Hold(ctx, tx, processor); err != nil {
 			return err
-		}
-		if err := lockTokens(ctx, tx, processor); err != nil {
-			return err
-		}
-		var known bool
-		if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM processor_tokens WHERE processor = $1)`, processor).Scan(&known); err != nil {
-			return err
-		}
-		if !known {
-			return ErrUnknownProcessor
 		}
 		if err := do(tx); err != nil {
 			return err
@@ -101,7 +91,13 @@ func operate(ctx context.Context, pool *pgxpool.Pool, processor, action, actor, 
 	if err != nil {
 		return fmt.Errorf("%s processor %q: %w", action, processor, err)
 	}
-	// Spares the wait for the next scan; if it fails, nothing is lost.
-	_, _ = pool.Exec(ctx, `SELECT pg_notify($1, 'ffffffffffffffff')`, eventstore.Channel)
+	Wake(ctx, pool)
 	return nil
+}
+
+// Wake lets every processor, in all processes, look for what is new in all
+// partitions. It spares them the wait for the next scan; if it fails, nothing is
+// lost.
+func Wake(ctx context.Context, pool *pgxpool.Pool) {
+	_, _ = pool.Exec(ctx, `SELECT pg_notify($1, 'ffffffffffffffff')`, eventstore.Channel)
 }

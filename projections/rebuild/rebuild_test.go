@@ -122,7 +122,7 @@ func caughtUp(t testing.TB, log *projectiontest.Log, p projections.Projection) {
 	t.Helper()
 	eventually(t, p.Name+" is at the end of the log", func() bool {
 		all, err := tracking.Status(t.Context(), log.Pool, p.Name)
-		return err == nil && len(all) == 1 && all[0].CaughtUp
+		return err == nil && len(all) == 1 && all[0].BehindEvents == 0 && !slices.ContainsFunc(all[0].Partitions, func(p tracking.PartitionStatus) bool { return p.Missing })
 	})
 }
 
@@ -200,7 +200,11 @@ func TestRebuildKeepsCorrections(t *testing.T) {
 			func() (any, error) {
 				return log.Reads().Bills(t.Context(), string(customer(0)), projections.Page{})
 			},
-			func() (any, error) { return log.Reads().Run(t.Context(), "2026-11") },
+			func() (any, error) {
+				run, err := log.Reads().Run(t.Context(), "2026-11")
+				run.Progress = projections.RunProgress{} // bills a second, of the moment
+				return run, err
+			},
 			func() (any, error) { return log.Reads().Run(t.Context(), "2026-12") },
 			func() (any, error) { return log.Reads().Customer(t.Context(), string(customer(2))) },
 		} {

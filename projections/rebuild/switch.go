@@ -118,6 +118,7 @@ func (r *rebuild) try(ctx context.Context) error {
 	if err := r.chase(ctx); err != nil {
 		return err
 	}
+	defer tracking.Wake(ctx, r.store.Pool()) // what came in while it was held
 	return pgx.BeginFunc(ctx, r.store.Pool(), func(tx pgx.Tx) error {
 		_, err := r.settle(ctx, tx, func(table) error { return nil })
 		return err
@@ -129,6 +130,7 @@ func (r *rebuild) finish(ctx context.Context, action string) error {
 	if err := r.chase(ctx); err != nil {
 		return err
 	}
+	defer tracking.Wake(ctx, r.store.Pool()) // what came in while it was held
 	err := pgx.BeginFunc(ctx, r.store.Pool(), func(tx pgx.Tx) error {
 		live, err := r.settle(ctx, tx, func(t table) error { return r.exchange(ctx, tx, t) })
 		if err != nil {
