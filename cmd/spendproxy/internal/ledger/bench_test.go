@@ -22,7 +22,7 @@ const (
 )
 
 // BenchmarkMoneyCalls measures Begin and Finish of confirms by 32 callers of one
-// vault key, the hottest that it can be, beside the least that two commits cost:
+// run's key, the hottest that it can be, beside the least that two commits cost:
 // two single-row inserts by as many callers, on the same durable server, in
 // turns.
 func BenchmarkMoneyCalls(b *testing.B) {
@@ -33,7 +33,7 @@ func BenchmarkMoneyCalls(b *testing.B) {
 	}
 	l := ledger.New(pool, ledger.Options{Log: discard})
 	k, _, _, err := l.Issue(b.Context(), ledger.Issue{
-		Run: "bench", Grant: policy.Grant{Rules: everything}, Caps: []ledger.CapTerms{{Currency: "usd", Minor: 1 << 60}},
+		Run: "bench", Grant: policy.Grant{Rules: policy.RunRules, Manifest: true}, Caps: []ledger.CapTerms{{Currency: "usd", Minor: 1 << 60}},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -41,14 +41,17 @@ func BenchmarkMoneyCalls(b *testing.B) {
 	var made, known atomic.Int64
 	body := make([]byte, 1500)
 	shown := func(n int64, state policy.ObjectState) policy.Evidence {
-		e := intent(fmt.Sprintf("pi_%d", n), state, 5000)
-		e.Bill = bill(fmt.Sprintf("c%d", n))
-		return e
+		return intentOf(fmt.Sprintf("pi_%d", n), bill(fmt.Sprintf("c%d", n)), state, 5000)
 	}
 	learn := func() {
 		var seen []policy.Evidence
+		var owed []ledger.Entry
 		for range benchSize {
-			seen = append(seen, shown(known.Add(1), policy.Unpaid))
+			n := known.Add(1)
+			seen, owed = append(seen, shown(n, policy.Unpaid)), append(owed, entry(fmt.Sprintf("c%d", n), 5000))
+		}
+		if _, err := l.Register(b.Context(), k.ID, all(owed)); err != nil {
+			b.Fatal(err)
 		}
 		if err := l.Observe(b.Context(), seen); err != nil {
 			b.Fatal(err)
@@ -57,7 +60,7 @@ func BenchmarkMoneyCalls(b *testing.B) {
 	}
 	call := func() error {
 		n := made.Add(1)
-		a := ledger.Ask{ID: uuid.NewString(), VaultKey: k.ID, Call: confirm(fmt.Sprintf("key-%d", n), fmt.Sprintf("pi_%d", n)), Verdict: policy.Verdict{Allow: true}}
+		a := ledger.Ask{ID: uuid.NewString(), VaultKey: k.ID, Call: confirm(confirmKey(bill(fmt.Sprintf("c%d", n)), 1, 1), fmt.Sprintf("pi_%d", n)), Verdict: policy.Verdict{Allow: true}}
 		d, err := l.Begin(b.Context(), a)
 		if err != nil || !d.Forward {
 			return fmt.Errorf("%+v, %w", d, err)
