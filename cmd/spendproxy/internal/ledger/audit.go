@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,19 +65,25 @@ func queueAudit(b *pgx.Batch, rows []auditRow) {
 		at[i], amounts[i], statuses[i], latencies[i] = r.At, r.Amount, int16(r.Status), r.Latency.Milliseconds()
 		requests[i], again[i] = clean(r.RequestID), r.again
 	}
-	b.Queue(`INSERT INTO spendproxy.audit (call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
+	sql := auditSQL
+	if slices.Contains(again, true) {
+		b.Queue(plansSQL)
+		sql += ` WHERE NOT again OR NOT EXISTS (SELECT FROM spendproxy.audit a
+			WHERE a.idempotency_key = n.idempotency_key AND a.idempotency_key <> '' AND a.call = n.call AND a.phase = n.phase)`
+	}
+	b.Queue(sql,
+		texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], texts[8], texts[9], texts[10],
+		texts[11], texts[12], texts[13], texts[14], at, amounts, statuses, latencies, requests, again)
+}
+
+const auditSQL = `INSERT INTO spendproxy.audit (call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
 			object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id)
 		SELECT call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
 			object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
 			$11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::bigint[], $18::smallint[], $19::bigint[], $20::text[], $21::bool[])
 			AS n(call, phase, vault_key, method, path, rule, verdict, code, reason, customer_id, billing_period,
-				object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id, again)
-		WHERE NOT again OR NOT EXISTS (SELECT FROM spendproxy.audit a
-			WHERE a.idempotency_key = n.idempotency_key AND a.idempotency_key <> '' AND a.call = n.call AND a.phase = n.phase)`,
-		texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], texts[8], texts[9], texts[10],
-		texts[11], texts[12], texts[13], texts[14], at, amounts, statuses, latencies, requests, again)
-}
+				object, currency, idempotency_key, reservation, at, amount_minor, status, latency_ms, request_id, again)`
 
 // textMost bounds a text of the audit, in bytes.
 const textMost = 500

@@ -36,7 +36,7 @@
 // on it in memory, writes it back and commits without waiting for the disk. After
 // the lock is given up and before anybody is answered, the audit's rows are
 // committed, and that commit waits for both: no call goes out that the disk does
-// not hold. Two round trips read, one writes, and one tells and waits.
+// not hold. One round trip locks and reads, one writes, and one tells and waits.
 //
 // # Failures
 //

@@ -32,7 +32,7 @@ type Options struct {
 // Limits of the shared work.
 const (
 	groupMost    = 128 // pieces of work in a transaction
-	groupRounds  = 3   // transactions: one is at work on the books, the others wait for the disk
+	groupRounds  = 2   // transactions: one is at work on the books, the other waits for the disk
 	groupTimeout = 15 * time.Second
 	lookupMost   = 256
 	lookupRounds = 2

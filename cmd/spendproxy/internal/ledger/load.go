@@ -81,10 +81,12 @@ const (
 
 // queueLock queues the lock, and the reading of the clock behind it.
 func (p *page) queueLock(b *pgx.Batch) {
-	b.Queue(lockSQL + `, set_config('synchronous_commit', 'off', true)`) // transact waits for the disk later
-	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error {
+	// transact waits for the disk later.
+	each(b.Queue(lockSQL+`, set_config('synchronous_commit', 'off', true), clock_timestamp()`), func(rows pgx.Rows) error {
 		var now time.Time
-		err := row.Scan(&now)
+		columns := make([]any, len(rows.FieldDescriptions())) // the last alone is read
+		columns[len(columns)-1] = &now
+		err := rows.Scan(columns...)
 		if p.now.IsZero() {
 			p.now = now.UTC()
 		}
@@ -92,71 +94,48 @@ func (p *page) queueLock(b *pgx.Batch) {
 	})
 }
 
-// load reads what is wanted, in two rounds: the second depends on what the first
-// one found.
+// load reads what is wanted in one round trip, under the lock: what depends on
+// what else is found is joined.
 func (p *page) load(ctx context.Context, conn *pgx.Conn, w *wanted) error {
-	first := &pgx.Batch{}
-	first.Queue(`BEGIN`)
-	p.queueLock(first)
+	b := &pgx.Batch{}
+	b.Queue(`BEGIN`)
+	p.queueLock(b)
 	if len(w.vaults) > 0 {
-		p.queueVaults(first, list(w.vaults))
+		vaults := list(w.vaults)
+		p.queueVaults(b, vaults)
+		p.queueBooks(b, vaults)
 	}
 	if len(w.keys) > 0 {
-		p.queueKeys(first, list(w.keys))
+		p.queueKeys(b, list(w.keys))
 	}
 	if len(w.objects) > 0 {
-		p.queueObjects(first, list(w.objects))
+		p.queueObjects(b, list(w.objects))
 	}
-	if err := conn.SendBatch(ctx, first).Close(); err != nil {
-		return fmt.Errorf("lock: %w", err)
+	p.queueSubjects(b, w)
+	p.queueObligations(b, w)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("lock and read: %w", err)
 	}
-	second := &pgx.Batch{}
-	if len(w.vaults) > 0 {
-		p.queueBooks(second, list(w.vaults))
-	}
-	var answers []string
-	for _, o := range p.objects {
-		w.bill(o.Bill)
-		if o.answerKey != "" && p.answers[o.answerKey] == nil {
-			answers = append(answers, o.answerKey)
-		}
-	}
-	if len(answers) > 0 {
-		p.queueAnswers(second, answers)
-	}
-	for _, k := range p.keys {
-		if k.subject != "" {
-			w.subjects[k.subject] = true
-		}
-	}
-	p.queueSubjects(second, w)
-	if len(w.bills) > 0 {
-		p.queueObligations(second, w.bills)
-	}
-	p.queueOwners(second, w.derived)
-	if second.Len() == 0 {
-		return nil
-	}
-	if err := conn.SendBatch(ctx, second).Close(); err != nil {
-		return fmt.Errorf("read: %w", err)
-	}
-	return p.loadMade(ctx, conn)
+	return p.loadRest(ctx, conn, w)
 }
 
-// loadMade reads what keys made that succeeded without an answer: rarely any.
-func (p *page) loadMade(ctx context.Context, conn *pgx.Conn) error {
-	var ids []string
+// loadRest reads what is rarely wanted: the bills whose keys a vault key without
+// a manifest uses, and what keys made that succeeded without an answer.
+func (p *page) loadRest(ctx context.Context, conn *pgx.Conn, w *wanted) error {
+	b := &pgx.Batch{}
+	p.queueOwners(b, w.derived)
+	var made []string
 	for _, s := range p.subjects {
 		if id := s.made(); s.state == stateSettled && id != "" && id != s.id && p.objects[id] == nil {
-			ids = append(ids, id)
+			made = append(made, id)
 		}
 	}
-	if len(ids) == 0 {
+	if len(made) > 0 {
+		p.queueObjects(b, made)
+	}
+	if b.Len() == 0 {
 		return nil
 	}
-	b := &pgx.Batch{}
-	p.queueObjects(b, ids)
-	p.queueAnswersWhere(b, `JOIN spendproxy.objects o ON o.answer_key = a.idempotency_key WHERE o.id = ANY($1)`, ids)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
@@ -177,24 +156,25 @@ func each(q *pgx.QueuedQuery, scan func(pgx.Rows) error) {
 }
 
 func (p *page) queueVaults(b *pgx.Batch, ids []string) {
-	each(b.Queue(`SELECT id, mode, cap_window, manifest, count_cap, expires_at, revoked_at IS NOT NULL FROM spendproxy.vault_keys WHERE id = ANY($1)`, ids),
+	each(b.Queue(`SELECT id, mode, cap_window, manifest, count_cap, expires_at, revoked_at IS NOT NULL, currency, cap_minor, ceiling_minor
+		FROM spendproxy.vault_keys LEFT JOIN spendproxy.caps ON vault_key = id WHERE id = ANY($1)`, ids),
 		func(rows pgx.Rows) error {
-			v := &vault{caps: map[domain.Currency]Cap{}}
+			var v vault
 			var expires *time.Time
-			err := rows.Scan(&v.id, &v.grant.Mode, &v.grant.Window, &v.grant.Manifest, &v.countCap, &expires, &v.revoked)
-			v.grant.Expires = timeOf(expires)
-			p.vaults[v.id] = v
-			return err
-		})
-	each(b.Queue(`SELECT vault_key, currency, cap_minor, ceiling_minor FROM spendproxy.caps WHERE vault_key = ANY($1)`, ids),
-		func(rows pgx.Rows) error {
-			var id string
-			var c Cap
-			err := rows.Scan(&id, &c.Currency, &c.Minor, &c.Ceiling)
-			if v := p.vaults[id]; v != nil {
-				v.caps[c.Currency] = c
+			var currency *string
+			var minor, ceiling *int64
+			if err := rows.Scan(&v.id, &v.grant.Mode, &v.grant.Window, &v.grant.Manifest, &v.countCap, &expires, &v.revoked, &currency, &minor, &ceiling); err != nil {
+				return err
 			}
-			return err
+			if p.vaults[v.id] == nil {
+				v.grant.Expires, v.caps = timeOf(expires), map[domain.Currency]Cap{}
+				p.vaults[v.id] = &v
+			}
+			if currency != nil {
+				c := domain.Currency(*currency)
+				p.vaults[v.id].caps[c] = Cap{Currency: c, Minor: *minor, Ceiling: *ceiling}
+			}
+			return nil
 		})
 	each(b.Queue(raisesNowSQL, ids), func(rows pgx.Rows) error {
 		var id string
@@ -215,8 +195,15 @@ func (p *page) queueVaults(b *pgx.Batch, ids []string) {
 const raisesNowSQL = `SELECT vault_key, currency, to_minor - from_minor, ends_at FROM spendproxy.raises
 	WHERE vault_key = ANY($1) AND what = 'raise' AND ends_at IS NOT NULL AND ended_at IS NULL ORDER BY id`
 
+// queueBooks queues the sums of the vault keys' lives and of the day. By the
+// database's clock it may become another one while the lock is waited for.
 func (p *page) queueBooks(b *pgx.Batch, ids []string) {
-	each(b.Queue(`SELECT vault_key, currency, day, held_minor, spent_minor, charges FROM spendproxy.books WHERE vault_key = ANY($1) AND day IN ('', $2)`, ids, dayOf(p.now)),
+	days := []string{"", dayOf(p.now)}
+	which := `day = ANY($2)`
+	if p.now.IsZero() {
+		days, which = days[:1], `day = ANY($2 || ARRAY[to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD'), to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYY-MM-DD')])`
+	}
+	each(b.Queue(`SELECT vault_key, currency, day, held_minor, spent_minor, charges FROM spendproxy.books WHERE vault_key = ANY($1) AND `+which, ids, days),
 		func(rows pgx.Rows) error {
 			var id bookID
 			here := book{stored: true}
@@ -226,30 +213,32 @@ func (p *page) queueBooks(b *pgx.Batch, ids []string) {
 		})
 }
 
+// storedAnswer is an answer that a join may have found.
+type storedAnswer struct {
+	status        *int
+	kind, request *string
+	body          []byte
+}
+
+func (a *storedAnswer) columns() []any { return []any{&a.status, &a.kind, &a.request, &a.body} }
+
+func (p *page) answered(key string, a storedAnswer) {
+	if a.status != nil {
+		p.answers[key] = &Answer{Status: *a.status, ContentType: *a.kind, RequestID: *a.request, Body: a.body}
+	}
+}
+
 func (p *page) queueKeys(b *pgx.Batch, keys []string) {
-	each(b.Queue(`SELECT idempotency_key, fingerprint, vault_key, rule, subject, first_sent_at FROM spendproxy.keys WHERE idempotency_key = ANY($1)`, keys),
+	each(b.Queue(`SELECT k.idempotency_key, fingerprint, vault_key, rule, subject, first_sent_at, status, content_type, request_id, body
+		FROM spendproxy.keys k LEFT JOIN spendproxy.answers a ON a.idempotency_key = k.idempotency_key WHERE k.idempotency_key = ANY($1)`, keys),
 		func(rows pgx.Rows) error {
 			k := &sentKey{}
 			var fingerprint []byte
-			err := rows.Scan(&k.key, &fingerprint, &k.vault, &k.rule, &k.subject, &k.firstSent)
+			var a storedAnswer
+			err := rows.Scan(append([]any{&k.key, &fingerprint, &k.vault, &k.rule, &k.subject, &k.firstSent}, a.columns()...)...)
 			copy(k.fingerprint[:], fingerprint)
 			p.keys[k.key] = k
-			return err
-		})
-	p.queueAnswers(b, keys)
-}
-
-func (p *page) queueAnswers(b *pgx.Batch, keys []string) {
-	p.queueAnswersWhere(b, `WHERE a.idempotency_key = ANY($1)`, keys)
-}
-
-func (p *page) queueAnswersWhere(b *pgx.Batch, which string, args ...any) {
-	each(b.Queue(`SELECT a.idempotency_key, a.status, a.content_type, a.request_id, a.body FROM spendproxy.answers a `+which, args...),
-		func(rows pgx.Rows) error {
-			var key string
-			a := &Answer{}
-			err := rows.Scan(&key, &a.Status, &a.ContentType, &a.RequestID, &a.Body)
-			p.answers[key] = a
+			p.answered(k.key, a)
 			return err
 		})
 }
@@ -257,21 +246,19 @@ func (p *page) queueAnswersWhere(b *pgx.Batch, which string, args ...any) {
 const objectColumns = `id, intent, state, amount_minor, currency, received_minor, customer_id, billing_period, stripe_customer, latest_charge, raw, answer_key, seen_at`
 
 func (p *page) queueObjects(b *pgx.Batch, ids []string) {
-	each(b.Queue(`SELECT `+objectColumns+` FROM spendproxy.objects WHERE id = ANY($1)`, ids),
+	each(b.Queue(`SELECT `+objectColumns+`, status, content_type, request_id, body
+		FROM spendproxy.objects LEFT JOIN spendproxy.answers ON idempotency_key = answer_key WHERE id = ANY($1)`, ids),
 		func(rows pgx.Rows) error {
-			o, err := scanObject(rows)
+			o := &object{}
+			var customer, period string
+			var a storedAnswer
+			err := rows.Scan(append([]any{&o.Object, &o.Intent, &o.State, &o.Amount.Minor, &o.Amount.Currency, &o.Received, &customer, &period,
+				&o.StripeCustomer, &o.LatestCharge, &o.Raw, &o.answerKey, &o.seen}, a.columns()...)...)
+			o.Bill = billOf(customer, period)
 			p.objects[o.Object] = o
+			p.answered(o.answerKey, a)
 			return err
 		})
-}
-
-func scanObject(rows pgx.Rows) (*object, error) {
-	o := &object{}
-	var customer, period string
-	err := rows.Scan(&o.Object, &o.Intent, &o.State, &o.Amount.Minor, &o.Amount.Currency, &o.Received, &customer, &period,
-		&o.StripeCustomer, &o.LatestCharge, &o.Raw, &o.answerKey, &o.seen)
-	o.Bill = billOf(customer, period)
-	return o, err
 }
 
 // billOf reads a bill out of its columns. One that cannot be read is none.
@@ -286,8 +273,8 @@ func billOf(customer, period string) policy.BillID {
 	return policy.BillID{Customer: domain.CustomerID(customer), Period: p}
 }
 
-const subjectColumns = `s.id, refund, vault_key, day, amount_minor, currency, state, settled_minor, settled_in, intent, object,
-	s.customer_id, s.billing_period, stripe_customer, sends, since, quiet_until, ask_at`
+const subjectColumns = `s.id, s.refund, s.vault_key, s.day, s.amount_minor, s.currency, s.state, s.settled_minor, s.settled_in, s.intent, s.object,
+	s.customer_id, s.billing_period, s.stripe_customer, s.sends, s.since, s.quiet_until, s.ask_at`
 
 func (p *page) queueSubjects(b *pgx.Batch, w *wanted) {
 	scan := func(rows pgx.Rows) error {
@@ -303,21 +290,29 @@ func (p *page) queueSubjects(b *pgx.Batch, w *wanted) {
 		p.subjects[s.id] = s
 		return json.Unmarshal(sends, &s.sends)
 	}
-	const from = `SELECT ` + subjectColumns + ` FROM spendproxy.subjects s `
-	objects := list(w.objects)
-	if ids := append(list(w.subjects), objects...); len(ids) > 0 {
-		each(b.Queue(from+`WHERE s.id = ANY($1)`, ids), scan)
+	objects, keys := list(w.objects), list(w.keys)
+	ids := append(list(w.subjects), objects...)
+	if len(ids)+len(keys)+len(w.bills) == 0 {
+		return
 	}
-	if len(objects) > 0 {
-		each(b.Queue(from+`WHERE intent <> '' AND intent <> s.id AND intent = ANY($1)`, objects), scan)
-		each(b.Queue(from+`WHERE object <> '' AND object = ANY($1)`, objects), scan)
-	}
-	if len(w.bills) > 0 {
-		customers, periods := billColumns(w.bills)
-		each(b.Queue(from+`JOIN unnest($1::text[], $2::text[]) AS b(customer_id, billing_period)
-			ON s.customer_id = b.customer_id AND s.billing_period = b.billing_period AND s.customer_id <> ''`, customers, periods), scan)
-	}
+	customers, periods := billColumns(w.bills)
+	each(b.Queue(subjectsSQL, ids, keys, objects, customers, periods), scan)
 }
+
+// subjectsSQL finds subjects by their ids, by idempotency keys that were sent for
+// them, by the objects that they made, and by bills, be it those of objects. Some
+// are found in several ways.
+const (
+	subjectsFrom = `SELECT ` + subjectColumns + ` FROM spendproxy.subjects s `
+	subjectsSQL  = subjectsFrom + `WHERE s.id = ANY($1)
+		UNION ALL SELECT ` + subjectColumns + ` FROM spendproxy.keys k JOIN spendproxy.subjects s ON s.id = k.subject WHERE k.idempotency_key = ANY($2) AND k.subject <> ''
+		UNION ALL ` + subjectsFrom + `WHERE intent <> '' AND intent <> s.id AND intent = ANY($3)
+		UNION ALL ` + subjectsFrom + `WHERE object <> '' AND object = ANY($3)
+		UNION ALL SELECT ` + subjectColumns + ` FROM unnest($4::text[], $5::text[]) AS b(customer_id, billing_period)
+			JOIN spendproxy.subjects s ON s.customer_id = b.customer_id AND s.billing_period = b.billing_period AND s.customer_id <> ''
+		UNION ALL SELECT ` + subjectColumns + ` FROM spendproxy.objects b
+			JOIN spendproxy.subjects s ON s.customer_id = b.customer_id AND s.billing_period = b.billing_period AND s.customer_id <> '' WHERE b.id = ANY($3)`
+)
 
 func billColumns(bills map[policy.BillID]bool) (customers, periods []string) {
 	for b := range bills {
@@ -326,11 +321,17 @@ func billColumns(bills map[policy.BillID]bool) (customers, periods []string) {
 	return customers, periods
 }
 
-func (p *page) queueObligations(b *pgx.Batch, bills map[policy.BillID]bool) {
-	customers, periods := billColumns(bills)
-	each(b.Queue(`SELECT o.customer_id, o.billing_period, vault_key, amount_minor, currency, stripe_customer, fixed, paid
-		FROM unnest($1::text[], $2::text[]) AS b(customer_id, billing_period)
-		JOIN spendproxy.obligations o ON o.customer_id = b.customer_id AND o.billing_period = b.billing_period`, customers, periods),
+// queueObligations queues the manifests' entries of bills, be it those of objects.
+func (p *page) queueObligations(b *pgx.Batch, w *wanted) {
+	objects := list(w.objects)
+	if len(objects)+len(w.bills) == 0 {
+		return
+	}
+	customers, periods := billColumns(w.bills)
+	each(b.Queue(`SELECT o.customer_id, o.billing_period, o.vault_key, o.amount_minor, o.currency, o.stripe_customer, o.fixed, o.paid
+		FROM (SELECT * FROM unnest($1::text[], $2::text[]) AS n(customer_id, billing_period)
+			UNION ALL SELECT customer_id, billing_period FROM spendproxy.objects WHERE id = ANY($3) AND customer_id <> '') AS b
+		JOIN spendproxy.obligations o ON o.customer_id = b.customer_id AND o.billing_period = b.billing_period`, customers, periods, objects),
 		func(rows pgx.Rows) error {
 			o := &obligation{}
 			var customer, period string

@@ -147,9 +147,9 @@ func (m *manifest) merge(ctx context.Context, tx pgx.Tx, affected map[string]boo
 		return err
 	}
 	b := &pgx.Batch{}
-	if len(m.in) > 0 {
-		p.queueObligations(b, m.in)
-	}
+	w := newWanted()
+	w.bills = m.in
+	p.queueObligations(b, w)
 	ages := map[string]time.Time{m.id: created}
 	each(b.Queue(`SELECT id, created_at FROM spendproxy.vault_keys WHERE manifest`), func(rows pgx.Rows) error {
 		var id string

@@ -379,3 +379,23 @@ func TestModes(t *testing.T) {
 		r.refused(k, charge(name+"1", 150), policy.CodeVaultKey)
 	}
 }
+
+// A daily cap counts by the database's clock where there is no other.
+func TestADayOfTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	l := ledger.New(r.pool, ledger.Options{Log: discard})
+	r.Ledger = l
+	k := r.keyOf(ledger.Issue{Grant: policy.Grant{Window: policy.Day}}, 1000)
+	r.finish(paid(r.forward(k, charge("k1", 700)), ch("ch_1", 700)))
+	if now, err := l.Clock(t.Context()); err != nil || now.Truncate(24*time.Hour) != now.Add(-time.Minute).Truncate(24*time.Hour) {
+		t.Skipf("it is midnight: %s, %v", now, err)
+	}
+	r.refused(k, charge("k2", 301), policy.CodeCapExceeded)
+	r.forward(k, charge("k3", 300))
+	if _, err := r.pool.Exec(t.Context(), `UPDATE spendproxy.books SET day = '2026-01-01'`); err != nil { // it was another day
+		t.Fatal(err)
+	}
+	r.forward(k, charge("k4", 1000))
+	r.refused(k, charge("k5", 1), policy.CodeCapExceeded)
+}

@@ -42,7 +42,6 @@ func (p *page) tell(ctx context.Context, conn *pgx.Conn) error {
 	b := &pgx.Batch{}
 	switch {
 	case len(p.audit) > 0:
-		b.Queue(plansSQL)
 		queueAudit(b, p.audit)
 	case p.wrote:
 		b.Queue(flushSQL)
