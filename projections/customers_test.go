@@ -3,11 +3,13 @@ package projections_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/migrations"
 	"github.com/billonce/billonce/projections"
 	"github.com/billonce/billonce/projections/projectiontest"
 )
@@ -101,4 +103,42 @@ func TestACustomersSubscription(t *testing.T) {
 	refused(t, err, domain.ErrUnknownCustomer, "")
 	_, err = log.Reads().Customer(t.Context(), "no body")
 	refused(t, err, domain.ErrInvalidInput, "customer_id")
+}
+
+// A database of an earlier version gets the pauses that its log tells of: its rows
+// are then as if they had been folded anew.
+func TestPausesBeforeTheUpgrade(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	paused := func(id domain.CustomerID, day int) domain.Event {
+		return domain.SubscriptionPaused{CustomerID: id, At: noon.AddDate(0, 0, day)}
+	}
+	resumed := func(id domain.CustomerID, day int) domain.Event {
+		return domain.SubscriptionResumed{CustomerID: id, At: noon.AddDate(0, 0, day)}
+	}
+	ended := func(id domain.CustomerID) domain.Event {
+		return domain.SubscriptionCancelled{CustomerID: id, Mode: domain.CancelPeriodEnd, At: noon.AddDate(0, 0, 9)}
+	}
+	log.Given("never", registered("never"), activated("never"))
+	log.Given("once", registered("once"), activated("once"), paused("once", 1))
+	log.Given("twice", registered("twice"), activated("twice"), paused("twice", 1), resumed("twice", 2), paused("twice", 3), resumed("twice", 4))
+	log.Given("again", registered("again"), activated("again"), paused("again", 1), ended("again"), activated("again"), paused("again", 12), resumed("again", 13))
+	log.Check(projections.Customers)
+	want := log.Rows(projections.Customers)
+	log.Given("twice", paused("twice", 5)) // not read yet
+
+	step, err := migrations.FS.ReadFile("0023_schedules.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(step), "UPDATE customers")
+	statement, _, _ := strings.Cut(rest, ";")
+	for _, sql := range []string{`UPDATE customers SET pauses = '[]'`, "UPDATE customers" + statement} {
+		if _, err := log.Pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := log.Rows(projections.Customers); got != want || strings.Count(got, "until") != 3 {
+		t.Errorf("the rows are\n%s, want\n%s", got, want)
+	}
 }
