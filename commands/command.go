@@ -53,10 +53,10 @@ func (r Request) Key() domain.Key { return r.command.Key() }
 // Stream is the stream the command is decided on.
 func (r Request) Stream() domain.StreamID { return r.command.Stream() }
 
-// fingerprint is a hash of what the caller meant: the command's name and its
+// Fingerprint is a hash of what the caller meant: the command's name and its
 // exported fields. A field that an honest repeat may fill differently (a time
 // of day, the wording of a reason) is tagged json:"-".
-func (r Request) fingerprint() ([]byte, error) {
+func (r Request) Fingerprint() ([]byte, error) {
 	body, err := json.Marshal(r.command)
 	if err != nil {
 		return nil, fmt.Errorf("fingerprint %s: %w", r.Name(), err)

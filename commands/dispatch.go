@@ -41,7 +41,7 @@ type Context struct {
 // or a storage error, which [eventstore.Transient] classifies. After an error
 // the same command may be dispatched again: its key makes that safe.
 func (d *Dispatcher) Dispatch(ctx context.Context, req Request, with Context) (eventstore.Receipt, error) {
-	print, err := req.fingerprint()
+	print, err := req.Fingerprint()
 	if err != nil {
 		return eventstore.Receipt{}, err
 	}

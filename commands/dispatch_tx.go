@@ -123,7 +123,7 @@ func (u *Unit) dispatch(ctx context.Context, reqs []Request, meta func(i int) ev
 		if _, ok := u.states[req.Stream()]; !ok {
 			return nil, fmt.Errorf("%s: the unit has not locked %s", req.Name(), req.Stream())
 		}
-		print, err := req.fingerprint()
+		print, err := req.Fingerprint()
 		if err != nil {
 			return nil, err
 		}

@@ -132,6 +132,20 @@ func (s *Store) ReadPartition(ctx context.Context, q Querier, partition int16, a
 	}
 }
 
+// ReadPage reads at most limit stored events of a partition, in order after a
+// position and up to another, without those of the types skip. There are no more
+// when it gives none. Nothing is read ahead, so that q is free in between.
+func (s *Store) ReadPage(ctx context.Context, q Querier, partition int16, after, until int64, skip []string, limit int) ([]Recorded, error) {
+	rows, err := q.Query(ctx, pageSQL, partition, after, until, skip, limit)
+	if err == nil {
+		var events []Recorded
+		if events, err = s.collect(rows); err == nil {
+			return events, nil
+		}
+	}
+	return nil, fmt.Errorf("read partition %d: %w", partition, err)
+}
+
 // pages reads page after page and fetches each while the caller handles the
 // one before it.
 func (s *Store) pages(read func(after int64) (pgx.Rows, error), after int64) iter.Seq2[Recorded, error] {
@@ -184,6 +198,10 @@ const readSQL = `SELECT ` + eventColumns + ` FROM events WHERE position > $1 ORD
 // partitionSQL compares (partition, position) as a row, as newestSQL does.
 const partitionSQL = `SELECT ` + eventColumns + ` FROM events
 	WHERE (partition, position) > ($1, $2) AND (partition, position) <= ($1, 9223372036854775807) ORDER BY partition, position LIMIT $3`
+
+const pageSQL = `SELECT ` + eventColumns + ` FROM events
+	WHERE (partition, position) > ($1, $2) AND (partition, position) <= ($1, $3) AND event_type <> ALL((SELECT $4::text[])::text[])
+	ORDER BY partition, position LIMIT $5`
 
 // newestSQL compares (partition, position) as a row, so that only the primary
 // key can serve it: the index on position alone would read all partitions.

@@ -69,8 +69,8 @@
 // that it has handled before.
 //
 // An [Effectful] one may lead to a call outside the house. All it writes is
-// keyed, so that a repeat does nothing. It is not reset here. Should its tokens
-// disappear, it reads from the beginning, says so loudly, and everything up to
+// keyed, so that a repeat does nothing. It is sent back by [Replay] alone, for
+// somebody who knows what will follow. Should its tokens disappear, it reads from the beginning, says so loudly, and everything up to
 // the newest event of that moment is a replay. A pure one is emptied first.
 //
 // No handler calls the network, of whichever kind: a transaction is open.

@@ -12,6 +12,7 @@ import (
 var (
 	ErrUnknownProcessor = &domain.Error{Kind: domain.NotFound, Code: "unknown_processor", Msg: "no such processor has ever run here"}
 	ErrEffectful        = &domain.Error{Kind: domain.Refused, Code: "processor_effectful", Msg: "an effectful processor is reset only through a plan"}
+	ErrNotEffectful     = &domain.Error{Kind: domain.Refused, Code: "processor_not_effectful", Msg: "a read model is reset or rebuilt, and needs no plan"}
 	ErrNotResettable    = &domain.Error{Kind: domain.Refused, Code: "processor_not_resettable", Msg: "the processor does not say how its tables are emptied"}
 	ErrNothingParked    = &domain.Error{Kind: domain.NotFound, Code: "nothing_parked", Msg: "the processor has nothing parked under this sequence key"}
 	ErrNotFirst         = &domain.Error{Kind: domain.Conflict, Code: "not_first_letter", Msg: "the event is not the first one parked under its sequence key"}

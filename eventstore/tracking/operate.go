@@ -20,7 +20,7 @@ import (
 func Reset(ctx context.Context, pool *pgxpool.Pool, p Processor, from int64, actor, why string) error {
 	switch {
 	case p.Kind != Pure:
-		return ErrEffectful.With("processor %q is effectful; it is reset only through a plan", p.Name)
+		return ErrEffectful.With("processor %q is effectful; it is reset only through a plan: billingctl saga plan %s", p.Name, p.Name)
 	case p.Reset == nil:
 		return ErrNotResettable
 	}

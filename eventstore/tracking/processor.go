@@ -189,9 +189,9 @@ func (p Processor) complete(codec *eventstore.Codec) (Processor, error) {
 	return p, nil
 }
 
-// unwanted are the stored types that p passes over: known to this build, so that
+// Skips are the stored types that p passes over: known to this build, so that
 // what it does not know is seen.
-func (p Processor) unwanted(codec *eventstore.Codec) []string {
+func (p Processor) Skips(codec *eventstore.Codec) []string {
 	skip := []string{}
 	if len(p.Events) == 0 {
 		return skip
@@ -216,12 +216,18 @@ func (p Processor) unwanted(codec *eventstore.Codec) []string {
 func (p Processor) wanted(events []eventstore.Recorded, from int) []eventstore.Recorded {
 	kept := events[:from]
 	for _, e := range events[from:] {
-		name := e.Name()
-		if _, retired := e.Event.(domain.Retired); !retired && (name == e.Type || len(p.Events) == 0 || slices.Contains(p.Events, name)) {
+		if p.Wants(e) {
 			kept = append(kept, e)
 		}
 	}
 	return kept
+}
+
+// Wants reports whether p handles an event of a type that it does not skip.
+func (p Processor) Wants(e eventstore.Recorded) bool {
+	name := e.Name()
+	_, retired := e.Event.(domain.Retired)
+	return !retired && (name == e.Type || len(p.Events) == 0 || slices.Contains(p.Events, name))
 }
 
 func backoff(n int) time.Duration {

@@ -136,7 +136,7 @@ func (r *Runtime) begin(processors []Processor) error {
 		names[p.Name] = true
 		wrong = append(wrong, err)
 		running = append(running, &processor{
-			Processor: p, unwanted: p.unwanted(r.codec), ready: newReadiness(p.Pace, time.Now),
+			Processor: p, unwanted: p.Skips(r.codec), ready: newReadiness(p.Pace, time.Now),
 			log: r.log.With("processor", p.Name), metrics: r.metrics, movement: make(chan struct{}),
 		})
 	}

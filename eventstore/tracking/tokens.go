@@ -20,6 +20,7 @@ const (
 	actionRetry   = "retry letters"
 	actionSkip    = "skip letter"
 	actionRebuild = "rebuild"
+	actionReplay  = "replay"
 )
 
 // tokensLock is the class of the advisory lock under which a processor's

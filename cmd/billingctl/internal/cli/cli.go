@@ -41,21 +41,20 @@ type commandLine struct {
 	Processors  processorsCommand  `cmd:"" help:"See and steer the readers of the log."`
 	DeadLetters deadLettersCommand `cmd:"" help:"See and settle events that could not be handled."`
 	Replay      replayCommand      `cmd:"" help:"Build a read model anew out of the log, while the service runs."`
+	Saga        sagaCommand        `cmd:"" help:"See what a saga would do if it read the log again, and let it."`
 	Reconcile   reconcileCommand   `cmd:"" help:"Compare the log, the pre-flight rows and Stripe, and repair what is provable."`
 	Refunds     refundsCommand     `cmd:"" help:"See refunds, and decide about those that are proposed."`
 	VaultKeys   vaultKeysCommand   `cmd:"" help:"See and steer who may take money through the spend proxy, and how much."`
 	Adopt       adoptCommand       `cmd:"" help:"Confirm the service's database after a restore, or a copy in another environment."`
 	Verify      verifyCommand      `cmd:"" help:"Check the log, and everything that follows from it."`
 	Migrate     migrateCommand     `cmd:"" help:"Bring the database's schema up to this version."`
-
-	Saga planned `cmd:"" hidden:"" passthrough:""`
 }
 
 const description = `Operates Billonce, which bills every customer exactly once per billing period.
 
-BILLINGCTL_TOKEN holds the token for billingd, SPENDPROXY_ADMIN_TOKEN that for the spend proxy. migrate, replay, verify, events export and import, and whatever pauses, resumes, resets, retries or skips work on the database that DATABASE_URL names.
+BILLINGCTL_TOKEN holds the token for billingd, SPENDPROXY_ADMIN_TOKEN that for the spend proxy. migrate, replay, saga, verify, events export and import, and whatever pauses, resumes, resets, retries or skips work on the database that DATABASE_URL names.
 
-Exit status: 0 it worked; 1 it failed, was refused or interrupted, or a figure is wrong; 2 the command line or the configuration is wrong, or the command is not available in this version.`
+Exit status: 0 it worked; 1 it failed, was refused or interrupted, or a figure is wrong; 2 the command line or the configuration is wrong.`
 
 // Run is the program: it returns the exit status. Customers are whom the demo
 // bills, as a file for import.
@@ -129,17 +128,3 @@ func usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 
 // errReported is a failure of which everything has been said.
 var errReported = errors.New("it failed, and the output says why")
-
-// planned is a command that a later version brings.
-type planned struct {
-	Words []string `arg:"" optional:""`
-}
-
-// Run refuses the command by its name.
-func (p planned) Run(k *kong.Context) error {
-	name := k.Selected().Path()
-	if len(p.Words) > 0 && !strings.HasPrefix(p.Words[0], "-") {
-		name += " " + p.Words[0]
-	}
-	return usage("%s is not available in this version", name)
-}

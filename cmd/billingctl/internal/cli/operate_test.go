@@ -137,7 +137,7 @@ func TestProcessors(t *testing.T) {
 		code int
 		want string
 	}{
-		{"processors reset billing --reason x", exitFailed, "effectful; it is reset only through a plan, which is not available in this version"},
+		{"processors reset billing --reason x", exitFailed, "effectful; it is reset only through a plan: billingctl saga plan billing"},
 		{"processors reset nobody --reason x", exitUsage, "projection must be one of"},
 		{"processors reset revenue --reason x", exitFailed, "unknown_processor"},
 		{"replay revenue", exitFailed, "unknown_processor"},

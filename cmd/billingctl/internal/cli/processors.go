@@ -188,7 +188,7 @@ func pure(ctx context.Context, pool *pgxpool.Pool, name string) (tracking.Proces
 		return tracking.Processor{}, statusErr
 	}
 	if slices.ContainsFunc(known, func(p tracking.ProcessorStatus) bool { return p.Processor == name && !neverRan(p) }) {
-		return tracking.Processor{}, tracking.ErrEffectful.With("processor %q is effectful; it is reset only through a plan, which is not available in this version", name)
+		return tracking.Processor{}, tracking.ErrEffectful.With("processor %q is effectful; it is reset only through a plan: billingctl saga plan %s", name, name)
 	}
 	return tracking.Processor{}, usageError{err}
 }

@@ -89,7 +89,7 @@ func (w *worker) billingRecords(ctx context.Context, a *auditor) error {
 	for i := range customers {
 		c := a.customers[customers[i]]
 		if !seen[[2]string{customers[i], periods[i]}] && !w.readers[preflight].behindOn(c, preflight) {
-			w.found(Difference{KindRow, "billing_records " + customers[i] + " " + periods[i], "the row is missing: the collector does not know of the bill", readAgain("preflight", c.partition)})
+			w.found(Difference{KindRow, "billing_records " + customers[i] + " " + periods[i], "the row is missing: the collector does not know of the bill", readAgain("preflight")})
 		}
 	}
 	return nil
@@ -220,7 +220,7 @@ func (w *worker) refundRecords(ctx context.Context, a *auditor) error {
 	}
 	for name, q := range wanted {
 		if !w.readers[refundPreflight].behindOn(q.c, refundPreflight) {
-			w.found(Difference{KindRow, "refund_records " + name[0] + " " + name[1], "the row is missing: nobody carries the refund out", readAgain("refund-preflight", q.c.partition)})
+			w.found(Difference{KindRow, "refund_records " + name[0] + " " + name[1], "the row is missing: nobody carries the refund out", readAgain("refund-preflight")})
 		}
 	}
 	return nil
@@ -231,7 +231,7 @@ func reconcileRow(customer, period string) string {
 	return "billingctl reconcile --period " + period + " lets a paid row follow the log; whatever else it is, look at the bill: billingctl bill " + customer + " " + period
 }
 
-// readAgain is what makes an effectful processor read a partition again.
-func readAgain(processor string, partition int16) string {
-	return fmt.Sprintf("let %s read partition %d again: DELETE FROM processor_tokens WHERE processor = '%s' AND partition = %d; then restart billingd. It is a replay, and keys make it harmless", processor, partition, processor, partition)
+// readAgain is what makes an effectful processor read the log again.
+func readAgain(processor string) string {
+	return "let " + processor + " read the log again: billingctl saga plan " + processor + " prints what follows from that and the digest to sign off; then the same with --apply"
 }

@@ -50,7 +50,7 @@ func (w *worker) sagas(ctx context.Context, a *auditor, all instances) error {
 		ids = append(ids, id)
 	}
 	differs := func(id, detail string) {
-		w.found(Difference{KindSaga, "sagas billing " + id, detail, "delete the row, and " + readAgain("billing", a.customers[all[id].customer].partition)})
+		w.found(Difference{KindSaga, "sagas billing " + id, detail, readAgain("billing")})
 	}
 	rows, err := w.fold.Query(ctx, `SELECT id, state::text, attempt, version, last_position FROM sagas WHERE saga = $1 AND id = ANY($2)`, sagas.Billing.Name, ids)
 	if err == nil {
@@ -114,7 +114,7 @@ func (w *worker) schedules(ctx context.Context, a *auditor) error {
 		return nil
 	}
 	differs := func(c *account, detail string) {
-		w.found(Difference{KindSchedule, "subscription_schedule " + c.id, detail, "delete the row, and " + readAgain("schedule", c.partition)})
+		w.found(Difference{KindSchedule, "subscription_schedule " + c.id, detail, "delete the row, and " + readAgain("schedule")})
 	}
 	rows, err := w.fold.Query(ctx, `SELECT customer_id, partition, next_period, due_at FROM subscription_schedule WHERE customer_id = ANY($1)`, ids)
 	if err == nil {

@@ -1,0 +1,222 @@
+package sagas_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/sagas"
+)
+
+// plan makes a plan and returns its steps as lines.
+func (r *rig) plan(processor string, from int64) (sagas.Plan, []string) {
+	r.t.Helper()
+	var lines []string
+	store := eventstore.New(r.pool, eventstore.NewCodec(domain.Events()), r.log)
+	defer store.Close()
+	p, err := sagas.MakePlan(r.t.Context(), store, processor, from, func(s sagas.PlanStep) error {
+		lines = append(lines, fmt.Sprint(s.Command, " ", s.Instance, " ", s.Exists))
+		return nil
+	})
+	if err != nil {
+		r.t.Fatalf("plan %s: %v", processor, err)
+	}
+	return p, lines
+}
+
+func (r *rig) apply(processor string, from int64, by sagas.SignOff) (sagas.Plan, error) {
+	store := eventstore.New(r.pool, eventstore.NewCodec(domain.Events()), r.log)
+	defer store.Close()
+	return sagas.ApplyPlan(r.t.Context(), store, processor, from, by, func(sagas.PlanStep) error { return nil })
+}
+
+// sums checks what a plan counts.
+func sums(t *testing.T, p sagas.Plan, existing, fresh int64) {
+	t.Helper()
+	if p.Commands != existing+fresh || p.Existing != existing || p.New != fresh || len(p.Digest) != 64 {
+		t.Errorf("plan %+v, want %d existing and %d new", p, existing, fresh)
+	}
+}
+
+// passOver lets the saga pass over a due, as a build with a fault might have:
+// its token moves, nothing is asked for.
+func (r *rig) passOver(id domain.CustomerID, p domain.Period) {
+	r.t.Helper()
+	writer := r.start(options{noProcessors: true})
+	defer writer.stop()
+	writer.must(commands.Of(commands.NewDeclareBillingDue(id, p)))
+	if _, err := r.pool.Exec(r.t.Context(), `UPDATE processor_tokens t SET position = (SELECT max(position) FROM events e WHERE e.partition = t.partition)
+		WHERE processor = 'billing' AND partition = $1`, eventstore.PartitionOf(string(id))); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// instances is what the saga remembers.
+func (r *rig) instances() string {
+	r.t.Helper()
+	var all string
+	err := r.pool.QueryRow(r.t.Context(), `SELECT coalesce(string_agg(concat_ws(' ', id, state, step, attempt, key, refusal, version, last_position), E'\n' ORDER BY id), '') FROM sagas`).Scan(&all)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// A plan says what a replay leads to, and leads to nothing itself. It is good
+// for as long as nothing in it changes.
+func TestAPlanShowsWhatAReplayAsksFor(t *testing.T) {
+	r := newRig(t)
+	s := r.start(options{})
+	ids := customers(8)
+	s.register("pm_card_visa", ids...)
+	for _, id := range ids {
+		s.must(activate(id))
+	}
+	r.once(november, ids...)
+	r.eventually("all processors are at the end", s.caughtUp)
+	s.stop()
+
+	facts, remembered := r.count(`SELECT count(*) FROM events`), r.instances()
+	all, lines := r.plan("billing", 0)
+	sums(t, all, 8, 0)
+	if all.From != 1 || all.To != int64(r.count(`SELECT max(position) FROM events`)) {
+		t.Errorf("from %d to %d", all.From, all.To)
+	}
+	if want := "charge-billing cust-003/2026-11 true"; strings.Count(strings.Join(lines, "\n"), want) != 1 {
+		t.Errorf("no line %q in %q", want, lines)
+	}
+	for _, processor := range []string{"preflight", "schedule", "manifest"} {
+		rows, _ := r.plan(processor, 0)
+		sums(t, rows, 8, 0)
+	}
+	refunds, _ := r.plan("refund-preflight", 0)
+	sums(t, refunds, 0, 0)
+	end, _ := r.plan("billing", all.To+1)
+	sums(t, end, 0, 0)
+
+	if again, _ := r.plan("billing", 1); again != all {
+		t.Errorf("%+v, then %+v", all, again)
+	}
+	// Facts that lead to no command leave the plan as it is.
+	writer := r.start(options{noProcessors: true})
+	writer.register("pm_card_visa", "another")
+	writer.stop()
+	if again, _ := r.plan("billing", 1); again.Digest != all.Digest || again.To == all.To {
+		t.Errorf("%+v, then %+v", all, again)
+	}
+	// One that leads to a command does not, whether or not it was sent.
+	r.passOver(ids[0], november.Next())
+	more, lines := r.plan("billing", 1)
+	sums(t, more, 8, 1)
+	if more.Digest == all.Digest || !strings.Contains(strings.Join(lines, "\n"), "charge-billing cust-000/2026-12 false") {
+		t.Errorf("%+v: %q", more, lines)
+	}
+	since, _ := r.plan("billing", more.To)
+	sums(t, since, 0, 1)
+	if now := r.count(`SELECT count(*) FROM events`); now != facts+2 || r.instances() != remembered {
+		t.Errorf("%d facts, then %d; instances:\n%s\n%s", facts, now, remembered, r.instances())
+	}
+
+	// A row that is lost is one to insert.
+	if _, err := r.pool.Exec(t.Context(), `DELETE FROM billing_records WHERE customer_id = 'cust-005'`); err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := r.plan("preflight", 0)
+	sums(t, rows, 7, 1)
+	if _, err := sagas.MakePlan(t.Context(), s.store, "bills", 0, nil); !is(err, sagas.ErrNoPlan) {
+		t.Errorf("a plan of a read model: %v", err)
+	}
+}
+
+// An applied plan lets the saga read the log again, from anywhere: it remembers
+// afterwards what it remembered before, what it had passed over is charged, and
+// nothing else reaches Stripe.
+func TestAnAppliedPlanIsAReplay(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		from func(*rig) int64
+		old  int64 // commands that exist
+	}{
+		{"from the beginning", func(*rig) int64 { return 0 }, 16},
+		{"from the second month", func(r *rig) int64 {
+			return int64(r.count(`SELECT min(position) FROM events WHERE event_type = 'billing.due.v1' AND payload->>'billing_period' = '2026-12'`))
+		}, 8},
+		{"from the middle of a bill", func(r *rig) int64 {
+			return int64(r.count(`SELECT max(position) FROM events WHERE event_type = 'customer.billed.v1'`))
+		}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t)
+			s := r.start(options{})
+			ids := customers(8)
+			s.register("pm_card_visa", ids...)
+			for _, id := range ids {
+				s.must(activate(id))
+			}
+			r.once(november, ids...)
+			december := november.Next()
+			r.stripe.Advance(31 * 24 * time.Hour)
+			r.once(december, ids...)
+			r.eventually("all processors are at the end", s.caughtUp)
+			s.stop()
+			remembered := r.instances()
+			january := december.Next()
+			r.passOver(ids[0], january)
+
+			from := test.from(r)
+			p, _ := r.plan("billing", from)
+			sums(t, p, test.old, 1)
+			other, _ := r.plan("preflight", from)
+			for _, by := range []sagas.SignOff{{Digest: other.Digest, Reason: "lost"}, {Digest: "", Reason: "lost"}} {
+				now, err := r.apply("billing", from, by)
+				if !is(err, sagas.ErrPlanChanged) || now != p {
+					t.Errorf("digest %q: %+v, %v", by.Digest, now, err)
+				}
+			}
+			if _, err := r.apply("billing", from, sagas.SignOff{Digest: p.Digest}); !is(err, tracking.ErrReasonNeeded) {
+				t.Errorf("without a reason: %v", err)
+			}
+			if n := r.count(`SELECT count(*) FROM saga_plans`) + r.count(`SELECT count(*) FROM processor_runs WHERE action = 'replay'`); n != 0 || !strings.HasPrefix(r.instances(), remembered) {
+				t.Errorf("refused, and %d records", n)
+			}
+
+			posts := r.posts()
+			if _, err := r.apply("billing", from, sagas.SignOff{Digest: p.Digest, Actor: "ops", Reason: "a due was passed over"}); err != nil {
+				t.Fatal(err)
+			}
+			applied, err := sagas.AppliedPlans(t.Context(), r.pool)
+			if err != nil || len(applied) != 1 || applied[0].Plan != p || applied[0].Actor != "ops" || applied[0].Reason != "a due was passed over" {
+				t.Errorf("record %+v, %v", applied, err)
+			}
+			if n := r.count(`SELECT count(*) FROM processor_tokens WHERE processor = 'billing' AND replay_until = (SELECT coalesce(max(position), 0) FROM events e WHERE e.partition = processor_tokens.partition)`); n != 64 {
+				t.Errorf("%d partitions are read as a replay up to their newest event", n)
+			}
+			s = r.start(options{})
+			r.once(january, ids[0])
+			r.eventually("all processors are at the end", s.caughtUp)
+			s.stop()
+			if n := r.posts() - posts; n != 2 {
+				t.Errorf("%d POSTs for one bill: the others were called again", n)
+			}
+			if n := len(r.stripe.Ledger()); n != 17 {
+				t.Errorf("%d charges, want 17", n)
+			}
+			var rest []string
+			for line := range strings.SplitSeq(r.instances(), "\n") {
+				if !strings.HasPrefix(line, "cust-000/2027-01 ") {
+					rest = append(rest, line)
+				}
+			}
+			if now := strings.Join(rest, "\n"); now != remembered {
+				t.Errorf("the saga remembers\n%s\nit remembered\n%s", now, remembered)
+			}
+			done, _ := r.plan("billing", from)
+			sums(t, done, test.old+1, 0)
+		})
+	}
+}
