@@ -94,6 +94,16 @@
 // token last, and the last error. A processor is caught up only if nothing is
 // after its tokens, nothing was set aside and nobody is just appending.
 //
+// # One order
+//
+// A processor with [Processor].Ordered is given the whole log in the order of
+// its positions. Its tokens are one vector: they are claimed together, and a page
+// is merged from all partitions. Before it is read the log has to be settled: no
+// append may be under way that drew its position before the last one drawn,
+// which the locks that appends hold on their partitions tell. So the order is
+// the same each time; the price is one worker, and that a slow append in any
+// partition is waited for.
+//
 // # Bounded runs
 //
 // [RunTo] gives the tokens an end, a position of the whole log. A partition whose

@@ -73,6 +73,16 @@ func newSlice(c claim, most int) *slice {
 	return s
 }
 
+// readClaimed reads the page of a unit's claims.
+func (w *worker) readClaimed(ctx context.Context, u *unit) (page []*slice, waiting map[string]bool, err error) {
+	if w.processor.Ordered {
+		return w.readOrdered(ctx, u.tx, u.claims)
+	}
+	page = w.share(u.claims)
+	waiting, err = w.read(ctx, u.tx, page)
+	return page, waiting, err
+}
+
 // read fills the slices in one round trip, and tells which sequences have
 // letters waiting.
 func (w *worker) read(ctx context.Context, tx pgx.Tx, page []*slice) (waiting map[string]bool, err error) {
@@ -93,7 +103,11 @@ func (w *worker) read(ctx context.Context, tx pgx.Tx, page []*slice) (waiting ma
 		})
 		return err
 	})
-	batch.Queue(pageSQL, partitions, after, until, most, w.processor.unwanted).Query(func(rows pgx.Rows) error {
+	sql, args := pageSQL, []any{partitions, after, until, most, w.processor.unwanted}
+	if w.processor.Ordered {
+		sql, args = orderedPageSQL, append(args, page[0].most)
+	}
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			e, err := scanEvent(rows)
 			if err != nil {
@@ -176,8 +190,7 @@ func (w *worker) sift(s *slice, waiting map[string]bool) (events []eventstore.Re
 // puts the rest into letters.
 func (w *worker) handle(ctx context.Context) error {
 	u := w.unit
-	page := w.share(u.claims)
-	waiting, err := w.read(ctx, u.tx, page)
+	page, waiting, err := w.readClaimed(ctx, u)
 	if err != nil {
 		return err
 	}
@@ -194,6 +207,9 @@ func (w *worker) handle(ctx context.Context) error {
 		if s.stop == nil && s.reached() < s.end() {
 			u.more |= 1 << s.claim.Partition
 		}
+	}
+	if w.processor.Ordered {
+		inOrder(p.Events)
 	}
 	if len(p.Events) > 0 {
 		u.page = p

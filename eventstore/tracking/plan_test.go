@@ -88,6 +88,7 @@ func testPlans(t *testing.T, analyzed bool) {
 	}
 	prepare := func() {
 		exec(`PREPARE claim (text, smallint[], smallint[], bigint, text[], text) AS ` + claimSQL)
+		exec(`PREPARE ordered_claim (text, boolean, text[], text) AS ` + orderedClaimSQL)
 		exec(`PREPARE newest (smallint[]) AS ` + newestSQL)
 		exec(`PREPARE page (smallint[], bigint[], bigint[], int[], text[]) AS ` + pageSQL)
 		exec(`PREPARE scan (text[], smallint[]) AS ` + scanSQL)
@@ -105,6 +106,9 @@ func testPlans(t *testing.T, analyzed bool) {
 			{`claim('behind', ` + all + `, '{0,1,60}', 1048576, '{b}', '60s')`, 1500},
 			{`claim('abreast', ` + all + `, ` + all + `, 1048576, '{}', '60s')`, 1500},
 			{`claim('abreast', ` + some + `, '{}', 1048576, '{b,c}', '60s')`, 500},
+			{`ordered_claim('behind', true, '{}', '60s')`, 3000},
+			{`ordered_claim('behind', false, '{b}', '60s')`, 3000},
+			{`ordered_claim('abreast', false, '{b,c}', '60s')`, 3000},
 			{`newest(` + all + `)`, 300},
 			{`page(` + some + `, '{0,50000,0,0}', '{1000000,1000000,1000000,1000000}', '{50,50,50,50}', '{}')`, 500},
 			{`page(` + some + `, '{99990,99990,0,0}', '{1000000,1000000,1000000,1000000}', '{1,1,1,1}', '{a,b}')`, 100},
@@ -138,6 +142,7 @@ func testPlans(t *testing.T, analyzed bool) {
 	exec(`SET plan_cache_mode = auto`)
 	for range 7 {
 		exec(`EXECUTE claim('abreast', ` + some + `, '{}', 1048576, '{b}', '60s')`)
+		exec(`EXECUTE ordered_claim('abreast', false, '{b}', '60s')`)
 		exec(`EXECUTE newest(` + some + `)`)
 		exec(`EXECUTE page('{17}', '{50000}', '{1000000}', '{50}', '{b}')`)
 		exec(`EXECUTE scan('{behind}', ` + some + `)`)

@@ -119,6 +119,12 @@ type Processor struct {
 	// Partitions is the most partitions of a page when many are waiting (default
 	// 16). More partitions, fewer commits.
 	Partitions int
+	// Ordered gives it the whole log in one order, that of positions: live as in
+	// a replay. One page of it is under way at a time, in one process, which holds
+	// all its tokens; Partitions and [Options].Workers do not apply. It is never
+	// ahead of an append that is under way, whichever partition that is in, and
+	// an event that this build does not know stops it in all of them.
+	Ordered bool
 	// Pace is the least time from the start of one page to the start of the
 	// next, while there is no backlog (default none): it trades latency for
 	// fewer commits.

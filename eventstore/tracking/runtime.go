@@ -171,7 +171,11 @@ func (r *Runtime) run(ctx context.Context) error {
 	defer db.Close()
 	var workers []*worker
 	for _, p := range r.running() {
-		for n := range r.workers {
+		workersOf := r.workers
+		if p.Ordered {
+			workersOf = 1
+		}
+		for n := range workersOf {
 			w, err := newWorker(ctx, r, p, db, log)
 			if err != nil {
 				return err

@@ -20,6 +20,7 @@ type claim struct {
 	Attempts       int    `json:"attempts"`
 	FailedPosition *int64 `json:"failed_position"`
 	LastError      string `json:"last_error"`
+	Newest         int64  `json:"newest"` // of an ordered processor only
 }
 
 // suspect reports whether the token's events are handled one by one, because
@@ -53,6 +54,9 @@ func (t topic) SelectQuery(name, processor string, offsets wsql.OffsetsAdapter) 
 // NextOffsetQuery locks the tokens of the partitions that the worker was given.
 func (t topic) NextOffsetQuery(_, processor string) wsql.Query {
 	w := t.worker
+	if w.processor.Ordered {
+		return wsql.Query{Query: orderedClaimSQL, Args: []any{processor, w.unit.thorough != 0, w.processor.unwanted, w.idleLimit}}
+	}
 	return wsql.Query{Query: claimSQL, Args: []any{
 		processor, partitionsIn(w.unit.offered), partitionsIn(w.unit.thorough), int64(window), w.processor.unwanted, w.idleLimit,
 	}}

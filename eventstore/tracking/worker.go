@@ -167,10 +167,13 @@ func (w *worker) succeeded(u *unit) {
 	p.metrics.page(p, u)
 	for _, s := range u.slices {
 		p.recovered(s.claim.Partition)
-		if s.stop != nil {
+		if s.stop == nil {
+			continue
+		}
+		p.ready.hold(s.claim.Partition, stopPause)
+		if s.stop.at.Partition == s.claim.Partition {
 			p.metrics.failures.WithLabelValues(p.Name, "unknown_event").Inc()
 			p.log.Error("the processor does not know an event and waits for a build that does", "place", s.stop.at.String(), "error", s.stop.cause)
-			p.ready.hold(s.claim.Partition, stopPause)
 		}
 	}
 	for _, l := range u.letters {
