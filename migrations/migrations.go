@@ -44,7 +44,10 @@ func Applied(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	return newest >= Newest(), err
 }
 
-const undefinedTable = "42P01"
+const (
+	undefinedTable   = "42P01"
+	lockNotAvailable = "55P03"
+)
 
 // How long one replica waits for another's migration, and one statement for a
 // table lock: 5 tries a second for a minute.
@@ -75,6 +78,9 @@ func Up(ctx context.Context, dsn string) error {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	if _, err := provider.Up(ctx); err != nil {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == lockNotAvailable {
+			return fmt.Errorf("migrate: another session keeps a table locked for more than %s; end it (pg_stat_activity names it), then start again: %w", lockTimeout, err)
+		}
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil

@@ -71,19 +71,29 @@ func (h *house) startLogging(change func(*config.Config), log io.Writer) *replic
 
 func (h *house) open(change func(*config.Config), opened func(*App), out io.Writer) *replica {
 	h.t.Helper()
-	settings := config.Config{
+	app, err := Open(h.t.Context(), h.settings(change), slog.New(slog.NewTextHandler(out, nil)))
+	if err != nil {
+		h.t.Fatalf("open: %v", err)
+	}
+	return h.run(app, opened)
+}
+
+// settings are those of a replica.
+func (h *house) settings(change func(*config.Config)) config.Config {
+	c := config.Config{
 		DatabaseURL: settings.NewSecret(h.dsn), DBPool: 8, Listen: "127.0.0.1:0", Grace: 10 * time.Second,
 		Environment: "test", StripeBase: h.stripe.APIURL, StripeKey: settings.NewSecret("sk_test_house"),
 		StripeTimeout: 2 * time.Second, Lease: 4 * time.Second, Concurrency: 8,
 		Poll: 100 * time.Millisecond, ClockURL: h.stripe.ControlURL + "/control/clock",
 	}
 	if change != nil {
-		change(&settings)
+		change(&c)
 	}
-	app, err := Open(h.t.Context(), settings, slog.New(slog.NewTextHandler(out, nil)))
-	if err != nil {
-		h.t.Fatalf("open: %v", err)
-	}
+	return c
+}
+
+func (h *house) run(app *App, opened func(*App)) *replica {
+	h.t.Helper()
 	if opened != nil {
 		opened(app)
 	}
