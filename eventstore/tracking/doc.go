@@ -66,7 +66,8 @@
 //
 // A [Pure] processor is a function of the log: [Reset] empties its tables and
 // sends its tokens back, while it runs if need be; [Page.Replay] tells events
-// that it has handled before.
+// that it has handled before. [Hold] keeps it still while rows that were folded
+// beside its own take their place.
 //
 // An [Effectful] one may lead to a call outside the house. All it writes is
 // keyed, so that a repeat does nothing. It is sent back by [Replay] alone, for

@@ -123,11 +123,12 @@ func (w *worker) flush(ctx context.Context) error {
 	return nil
 }
 
-// waiting counts the events that the side has not folded, up to a position each.
-func (r *rebuild) waiting(ctx context.Context, until tracking.Vector) (events int64, err error) {
+// between counts the events of the side's partitions after one position each, up
+// to another.
+func (r *rebuild) between(ctx context.Context, since, until tracking.Vector) (events int64, err error) {
 	var after, to []int64
 	for _, p := range r.scope {
-		after, to = append(after, r.reached[p]), append(to, until[p])
+		after, to = append(after, since[p]), append(to, until[p])
 	}
 	err = r.store.Pool().QueryRow(ctx, `SELECT coalesce(sum(c.n), 0)::bigint FROM unnest($1::smallint[], $2::bigint[], $3::bigint[]) AS t(partition, after, until)
 		CROSS JOIN LATERAL (SELECT count(*) AS n FROM events e

@@ -13,19 +13,21 @@ import (
 // chase folds up to where the processor stands, and again, until little is left.
 func (r *rebuild) chase(ctx context.Context) error {
 	pool := r.store.Pool()
-	if err := r.expect(ctx); err != nil {
+	found, err := r.between(ctx, tracking.Vector{}, r.reached)
+	if err != nil {
 		return err
 	}
+	r.report.Found, r.folded = found, found
 	for {
 		live, err := tracking.AsOf(ctx, pool, r.projection.Name)
 		if err != nil {
 			return err
 		}
-		left, err := r.waiting(ctx, r.bounded(live))
+		left, err := r.between(ctx, r.reached, r.bounded(live))
 		if err != nil {
 			return err
 		}
-		r.most = max(r.most, r.folded+left)
+		r.most = r.folded + left
 		r.progress(0)
 		if left <= nearly {
 			break
@@ -40,16 +42,6 @@ func (r *rebuild) chase(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// expect counts what is folded already.
-func (r *rebuild) expect(ctx context.Context) error {
-	reached := r.reached
-	r.reached = tracking.Vector{}
-	found, err := r.waiting(ctx, reached)
-	r.reached = reached
-	r.report.Found, r.folded, r.most = found, found, found
-	return err
 }
 
 // bounded is v, but no further than the rebuild is to go.
