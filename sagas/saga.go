@@ -101,7 +101,7 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 	}
 	// Most pages ask for nothing: they lock no partition.
 	if len(out) > 0 {
-		grown, err := s.send(ctx, d, p.Tx, out)
+		grown, err := s.send(ctx, d, p, out)
 		if err != nil {
 			return err
 		}
@@ -123,12 +123,12 @@ type letter[S any] struct {
 type outbox[S any] []letter[S]
 
 // send dispatches what the instances ask for, and keeps refusals with them.
-func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, tx pgx.Tx, out outbox[S]) (grown uint64, err error) {
+func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, p *tracking.Page, out outbox[S]) (grown uint64, err error) {
 	streams, requests := make([]domain.StreamID, len(out)), make([]commands.Request, len(out))
 	for i, l := range out {
 		streams[i], requests[i] = l.stream, l.request
 	}
-	unit, err := d.Begin(ctx, tx, streams, nil, nil)
+	unit, err := d.Begin(ctx, p.Tx, streams, nil, nil)
 	if err != nil {
 		return 0, fmt.Errorf("saga %s: %w", s.Name, err)
 	}
@@ -141,6 +141,9 @@ func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, tx pgx.Tx, ou
 	for i, reply := range replies {
 		sender := out[i].sender
 		sender.key, sender.refusal = requests[i].Key(), ""
+		if len(reply.Events) == 0 {
+			p.Note(settledAlready(unit, out[i].cause.Event))
+		}
 		if reply.Refusal == nil {
 			continue
 		}
@@ -151,6 +154,22 @@ func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, tx pgx.Tx, ou
 		sender.refusal = requests[i].Name() + ": " + refused.Error()
 	}
 	return unit.Grown(), nil
+}
+
+// settledAlready says why a command about a fact's bill came to nothing: the bill
+// has ended, or was asked for, by another road.
+func settledAlready(unit *commands.Unit, e domain.Event) string {
+	c, p, ok := domain.BillOf(e)
+	if !ok {
+		return ""
+	}
+	switch b, _ := unit.Customer(c).Bill(p); {
+	case b.Status == domain.BillPaid:
+		return "already billed"
+	case b.Status.Known():
+		return "already " + string(b.Status)
+	}
+	return ""
 }
 
 // correlation is the conversation an event belongs to: its own, or the one that

@@ -36,6 +36,7 @@ type Letter struct {
 	Error       string           `json:"error"`
 	Status      LetterStatus     `json:"status"`
 	Reason      string           `json:"reason,omitempty"` // of an operator
+	Note        string           `json:"note,omitempty"`   // of one that was retried: why it came to nothing, such as "already billed"
 	EnqueuedAt  time.Time        `json:"enqueued_at"`
 	ResolvedAt  *time.Time       `json:"resolved_at,omitempty"`
 }
@@ -58,9 +59,10 @@ func insertLetters(ctx context.Context, tx pgx.Tx, letters []Letter) error {
 		batch.Queue(`INSERT INTO dead_letters (processor, position, partition, sequence_key, event_id, event_type, attempts, error, status)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 			ON CONFLICT (processor, position) DO UPDATE SET attempts = excluded.attempts, error = excluded.error, status = excluded.status,
-				reason = NULL, resolved_at = NULL, enqueued_at = clock_timestamp()
+				reason = NULL, note = '', resolved_at = NULL, enqueued_at = clock_timestamp()
 			WHERE dead_letters.status NOT IN ('parked', 'behind')`,
 			l.Processor, l.Place.Position, l.Place.Partition, l.SequenceKey, l.EventID, l.EventType, l.Attempts, reason(errors.New(l.Error)), string(l.Status))
+		queueHistory(batch, l.Processor, l.Place.Position, HistoryEntry{Outcome: string(l.Status), Detail: l.Error})
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write letters: %w", err)
@@ -72,19 +74,24 @@ func insertLetters(ctx context.Context, tx pgx.Tx, letters []Letter) error {
 type LetterFilter struct {
 	Processor   string
 	SequenceKey string
-	Resolved    bool  // those that were retried or skipped, too
-	After       int64 // position, for paging; 0: from the start
-	Limit       int   // 0: 100
+	EventType   string
+	Error       string // a part of the error's text
+	Resolved    bool   // those that were retried or skipped, too
+	After       int64  // position, for paging; 0: from the start
+	Limit       int    // 0: 100
 }
 
-const letterColumns = `processor, partition, position, sequence_key, event_id, event_type, attempts, error, status, coalesce(reason, ''), enqueued_at, resolved_at`
+const letterColumns = `processor, partition, position, sequence_key, event_id, event_type, attempts, error, status, coalesce(reason, ''), note, enqueued_at, resolved_at`
+
+// letterMatches is the condition of a filter.
+const letterMatches = `($1 = '' OR processor = $1) AND ($2 = '' OR sequence_key = $2) AND ($3 = '' OR event_type = $3) AND ($4 = '' OR strpos(error, $4) > 0)`
 
 // Letters reads dead letters in order of position.
 func Letters(ctx context.Context, q eventstore.Querier, f LetterFilter) ([]Letter, error) {
 	fill(&f.Limit, 100)
 	rows, err := q.Query(ctx, `SELECT `+letterColumns+` FROM dead_letters
-		WHERE ($1 = '' OR processor = $1) AND ($2 = '' OR sequence_key = $2) AND ($3 OR status IN ('parked', 'behind')) AND position > $4
-		ORDER BY position, processor LIMIT $5`, f.Processor, f.SequenceKey, f.Resolved, f.After, f.Limit)
+		WHERE `+letterMatches+` AND ($5 OR status IN ('parked', 'behind')) AND position > $6
+		ORDER BY position, processor LIMIT $7`, f.Processor, f.SequenceKey, f.EventType, f.Error, f.Resolved, f.After, f.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("read letters: %w", err)
 	}
@@ -97,13 +104,14 @@ func Letters(ctx context.Context, q eventstore.Querier, f LetterFilter) ([]Lette
 
 func scanLetter(row pgx.CollectableRow) (l Letter, err error) {
 	err = row.Scan(&l.Processor, &l.Place.Partition, &l.Place.Position, &l.SequenceKey, &l.EventID, &l.EventType, &l.Attempts, &l.Error,
-		&l.Status, &l.Reason, &l.EnqueuedAt, &l.ResolvedAt)
+		&l.Status, &l.Reason, &l.Note, &l.EnqueuedAt, &l.ResolvedAt)
 	return l, err
 }
 
 // Redelivery is what a Retry has come to.
 type Redelivery struct {
 	Handled int `json:"handled"`
+	Void    int `json:"void"`    // of the handled: those of which nothing was left to do
 	Waiting int `json:"waiting"` // letters of the sequence still waiting; 0: it is free again
 }
 
@@ -127,7 +135,7 @@ func (r *Runtime) Retry(ctx context.Context, name, sequenceKey, actor string) (d
 	defer p.ready.wake(1<<partition, true)
 	var first, last int64
 	for tries := 1; ; {
-		at, err := r.retryOne(ctx, p, partition, sequenceKey)
+		at, note, err := r.retryOne(ctx, p, partition, sequenceKey, actor)
 		if eventstore.Transient(err) && tries < p.MaxAttempts && pause(ctx, p.Backoff(tries)) {
 			tries++
 			continue
@@ -145,6 +153,9 @@ func (r *Runtime) Retry(ctx context.Context, name, sequenceKey, actor string) (d
 		}
 		last = at
 		done.Handled++
+		if note != "" {
+			done.Void++
+		}
 	}
 	p.log.Info("a parked sequence is free again", "sequence_key", sequenceKey, "handled", done.Handled, "actor", actor)
 	if err := record(ctx, r.pool, name, actionRetry, actor, &first, &last, sequenceKey); err != nil {
@@ -154,7 +165,7 @@ func (r *Runtime) Retry(ctx context.Context, name, sequenceKey, actor string) (d
 }
 
 // retryOne handles the first waiting letter of a sequence.
-func (r *Runtime) retryOne(ctx context.Context, p *processor, partition int16, sequenceKey string) (position int64, err error) {
+func (r *Runtime) retryOne(ctx context.Context, p *processor, partition int16, sequenceKey, actor string) (position int64, note string, err error) {
 	page := &Page{Processor: p.Name}
 	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) (err error) {
 		if page.replayUntil[partition], err = lockToken(ctx, tx, p.Name, partition); err != nil {
@@ -177,26 +188,31 @@ func (r *Runtime) retryOne(ctx context.Context, p *processor, partition int16, s
 		if err := r.handleAgain(ctx, p, page, tx); err != nil {
 			return &failedAgain{err}
 		}
-		_, err = tx.Exec(ctx, `UPDATE dead_letters SET status = 'retried', resolved_at = clock_timestamp() WHERE processor = $1 AND position = $2`, p.Name, position)
-		return err
+		batch := &pgx.Batch{}
+		batch.Queue(`UPDATE dead_letters SET status = 'retried', note = $3, resolved_at = clock_timestamp() WHERE processor = $1 AND position = $2`, p.Name, position, page.note)
+		queueHistory(batch, p.Name, position, HistoryEntry{Outcome: string(Retried), Actor: actor, Detail: page.note})
+		return tx.SendBatch(ctx, batch).Close()
 	})
 	if again, ok := errors.AsType[*failedAgain](err); ok {
 		if eventstore.Transient(again.cause) {
-			return 0, again.cause
+			return 0, "", again.cause
 		}
 		p.metrics.failures.WithLabelValues(p.Name, poison).Inc()
-		if _, err := r.pool.Exec(ctx, `UPDATE dead_letters SET status = 'parked', attempts = attempts + 1, error = $3
-			WHERE processor = $1 AND position = $2 AND status IN ('parked', 'behind')`, p.Name, position, reason(again.cause)); err != nil {
+		batch := &pgx.Batch{}
+		batch.Queue(`UPDATE dead_letters SET status = 'parked', attempts = attempts + 1, error = $3
+			WHERE processor = $1 AND position = $2 AND status IN ('parked', 'behind')`, p.Name, position, reason(again.cause))
+		queueHistory(batch, p.Name, position, HistoryEntry{Outcome: "failed", Actor: actor, Detail: reason(again.cause)})
+		if err := r.pool.SendBatch(ctx, batch).Close(); err != nil {
 			p.log.Warn("an attempt could not be written to its letter", "error", err)
 		}
-		return 0, again.cause
+		return 0, "", again.cause
 	}
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	r.announce(p, page)
 	p.moved()
-	return position, nil
+	return position, page.note, nil
 }
 
 // failedAgain is the failure of a handler, as opposed to one on the way to it.
@@ -246,6 +262,11 @@ func Skip(ctx context.Context, pool *pgxpool.Pool, processor, sequenceKey string
 		}
 		if _, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'skipped', reason = $3, resolved_at = clock_timestamp()
 			WHERE processor = $1 AND position = $2`, processor, position, why); err != nil {
+			return err
+		}
+		batch := &pgx.Batch{}
+		queueHistory(batch, processor, position, HistoryEntry{Outcome: string(Skipped), Actor: actor, Detail: why})
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
 		return record(ctx, tx, processor, actionSkip, actor, &position, &position, why)

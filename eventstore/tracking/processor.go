@@ -49,7 +49,13 @@ type Page struct {
 	Appended uint64
 
 	replayUntil [eventstore.Partitions]int64
+	note        string
 }
+
+// Note says, in a few words, why handling the page came to nothing, such as
+// "already billed". Of an event that was set aside and is handled after all it is
+// kept with the letter; else it is of no consequence.
+func (p *Page) Note(text string) { p.note = text }
 
 // Replay reports whether e is a repeat: handled before a reset, or before the
 // processor lost its token.

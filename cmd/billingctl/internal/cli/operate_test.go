@@ -195,11 +195,29 @@ func TestDeadLetters(t *testing.T) {
 	if ran := billingctl(t, "", "dead-letters", "skip", "bills", "cust_2", last, "--reason", "x"); ran.code != exitFailed || !strings.Contains(ran.err, "not_first_letter") {
 		t.Errorf("skipping the last letter first: %+v", ran)
 	}
-	for _, id := range []string{"cust_1", "cust_2"} {
-		ran := billingctl(t, "", "dead-letters", "retry", "bills", id)
-		if ran.code != exitOK || !strings.HasSuffix(ran.out, " letters were handled, 0 wait\n") {
-			t.Errorf("retry %s: %+v", id, ran)
+	if ran := billingctl(t, "", "dead-letters", "retry", "bills", "cust_1"); ran.code != exitOK || !strings.HasSuffix(ran.out, " letters were handled, 0 wait\n") {
+		t.Errorf("retry cust_1: %+v", ran)
+	}
+	// More than one customer's are counted first, and nobody is there to agree.
+	for _, test := range []struct {
+		line, want string
+		code       int
+	}{
+		{"dead-letters retry", "whose letters?", exitUsage},
+		{"dead-letters retry bills cust_2 --all", "name a customer, or give --all", exitUsage},
+		{"dead-letters retry --all", fmt.Sprintf("%d letters of 1 customers wait at 1 processors\nbillingctl: nothing was done: --yes handles them", len(letters)), exitUsage},
+		{"dead-letters retry --error passing-by --yes", "0 letters of 0 customers wait at 0 processors\n", exitOK},
+		{"dead-letters retry --type charge.declined.v1 --yes", "0 letters of 0 customers wait at 0 processors\n", exitOK},
+		{"dead-letters retry --error passes --yes", fmt.Sprintf("%d letters were handled, 0 wait\n", len(letters)), exitOK},
+	} {
+		ran := billingctl(t, "", strings.Fields(test.line)...)
+		if ran.code != test.code || !strings.Contains(ran.out+ran.err, test.want) {
+			t.Errorf("billingctl %s: %+v, want %d and %q", test.line, ran, test.code, test.want)
 		}
+	}
+	story, err := tracking.StoryOf(t.Context(), log.Pool, "bills", letters[0].Place.Position)
+	if err != nil || len(story.History) != 2 || story.History[0].Outcome != "parked" || story.History[1].Outcome != "retried" || !strings.HasPrefix(story.History[1].Actor, "billingctl/") {
+		t.Errorf("the history is %+v, %v", story.History, err)
 	}
 	if bills := dump(t, log, projections.Bills); strings.Count(bills, "cust_") != 3 {
 		t.Errorf("after the retries: %s", bills)

@@ -21,6 +21,16 @@ func NewProgress(w io.Writer) Progress { return Progress{w, isTerminal(w)} }
 // Silent shows nothing.
 var Silent = Progress{w: io.Discard}
 
+// IsTerminal reports whether somebody sits at a stream.
+func IsTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {

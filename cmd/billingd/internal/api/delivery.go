@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
 	"github.com/billonce/billonce/eventstore/tracking"
+	"github.com/billonce/billonce/projections"
 )
 
 // processorList is how the processors stand.
@@ -37,6 +40,8 @@ func (s *Server) registerDelivery() {
 	type lettersQuery struct {
 		Processor string `query:"processor" example:"billing" doc:"One processor alone."`
 		Customer  string `query:"customer" example:"cust_123" doc:"One customer alone."`
+		Type      string `query:"type" example:"billing.due.v1" doc:"Events of this contract name alone."`
+		Error     string `query:"error" doc:"Those whose error holds this text."`
 		Resolved  bool   `query:"resolved" doc:"Those too that were retried or skipped."`
 		Cursor    string `query:"cursor" doc:"next_cursor of the page before."`
 		Limit     int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"Letters of a page at most."`
@@ -44,9 +49,59 @@ func (s *Server) registerDelivery() {
 	letters := operation("list-dead-letters", http.MethodGet, "/v1/dead-letters", tagDelivery, "List the events that could not be handled", access.Read)
 	letters.Description = "Ordered by position, then by processor: the order in which they are dealt with."
 	read(s, letters, func(ctx context.Context, q *lettersQuery) (letterList, error) {
-		filter := tracking.LetterFilter{Processor: q.Processor, SequenceKey: q.Customer, Resolved: q.Resolved, Limit: q.Limit}
+		filter := tracking.LetterFilter{Processor: q.Processor, SequenceKey: q.Customer, EventType: q.Type, Error: q.Error, Resolved: q.Resolved, Limit: q.Limit}
 		return s.letters(ctx, filter, q.Cursor)
 	})
+
+	type letterPath struct {
+		Processor string `path:"processor" example:"billing"`
+		Place     string `path:"place" example:"17-40213" doc:"The event's place in the log."`
+	}
+	one := operation("get-dead-letter", http.MethodGet, "/v1/dead-letters/{processor}/{place}", tagDelivery, "See one event that could not be handled", access.Read)
+	one.Description = "With the event itself, everything that happened to the letter, and where its bill stands beside the log."
+	read(s, one, func(ctx context.Context, q *letterPath) (letterDetail, error) {
+		return s.letter(ctx, q.Processor, q.Place)
+	})
+}
+
+// letterDetail is a dead letter with what an operator needs to decide about it.
+type letterDetail struct {
+	tracking.LetterStory
+	Event projections.Fact           `json:"event"`
+	Saga  *projections.Saga          `json:"saga,omitempty" doc:"The billing saga's instance of the event's bill."`
+	Row   *projections.BillingRecord `json:"row,omitempty" doc:"The pre-flight row of the event's bill."`
+}
+
+// letter reads one letter. The state beside it is left out if the event is not
+// about a bill.
+func (s *Server) letter(ctx context.Context, processor, place string) (d letterDetail, err error) {
+	at, err := eventstore.ParsePlace(place)
+	if err != nil {
+		return d, domain.InvalidField("place", "must be a place in the log, such as 17-40213")
+	}
+	if d.LetterStory, err = tracking.StoryOf(ctx, s.store.Pool(), processor, at.Position); err != nil {
+		return d, err
+	}
+	facts, err := s.reads.Facts(ctx, projections.FactsQuery{
+		After: eventstore.Place{Partition: d.Place.Partition, Position: d.Place.Position - 1}.String(), Type: d.EventType, Limit: 1, Order: projections.Ascending,
+	})
+	if err != nil || len(facts.Items) != 1 {
+		return d, err
+	}
+	d.Event = facts.Items[0]
+	var about struct {
+		CustomerID string `json:"customer_id"`
+		Period     string `json:"billing_period"`
+	}
+	if json.Unmarshal(d.Event.Payload, &about) != nil || about.Period == "" || about.CustomerID == "" {
+		return d, nil
+	}
+	story, err := s.reads.Story(ctx, about.CustomerID, about.Period)
+	if _, unknown := errors.AsType[*domain.Error](err); unknown {
+		return d, nil // its bill is not known to the read models yet
+	}
+	d.Saga, d.Row = story.Saga, story.Record
+	return d, err
 }
 
 // mostProcessors bounds how many letters there can be at one position: one a
