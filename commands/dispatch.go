@@ -21,7 +21,9 @@ type Dispatcher struct {
 }
 
 // NewDispatcher makes a dispatcher over a log.
-func NewDispatcher(log *eventstore.Store) *Dispatcher { return &Dispatcher{log: log} }
+func NewDispatcher(log *eventstore.Store) *Dispatcher {
+	return &Dispatcher{log: log, cache: cache{most: cacheMost}}
+}
 
 // Log is the log that commands are decided on.
 func (d *Dispatcher) Log() *eventstore.Store { return d.log }
