@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -26,6 +27,7 @@ type Proxy struct {
 	links  map[*link]struct{}
 	loss   *loss
 	gate   chan struct{} // closed while messages may pass
+	delay  time.Duration // of each message
 	paused bool
 	closed bool
 }
@@ -82,6 +84,14 @@ func (p *Proxy) Pause() {
 		p.paused = true
 		p.gate = make(chan struct{})
 	}
+}
+
+// Delay makes connections that are opened from now on long: every message comes
+// in d later, either way, so that a round trip takes 2d more.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
 }
 
 // Resume lets through again what Pause holds back.
@@ -157,7 +167,7 @@ func (p *Proxy) accept() {
 			client.Close()
 			continue
 		}
-		l := newLink(p, client, server)
+		l := newLink(p, p.lengthen(client), p.lengthen(server))
 		if !p.add(l) {
 			l.close()
 			return
@@ -165,6 +175,17 @@ func (p *Proxy) accept() {
 		p.done.Go(func() { l.run(l.requests) })
 		p.done.Go(func() { l.run(l.answers) })
 	}
+}
+
+func (p *Proxy) lengthen(conn net.Conn) net.Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.delay == 0 {
+		return conn
+	}
+	l := newLate(conn, p.delay)
+	p.done.Go(l.deliver)
+	return l
 }
 
 func (p *Proxy) add(l *link) bool {

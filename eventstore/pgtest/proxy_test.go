@@ -158,3 +158,33 @@ func TestProxyPause(t *testing.T) {
 		t.Errorf("after Resume: %v", err)
 	}
 }
+
+// A long line delays each round trip, and does not make many messages slow.
+func TestProxyDelay(t *testing.T) {
+	t.Parallel()
+	proxy := pgtest.NewProxy(t, pgtest.DSN(t))
+	const delay = 30 * time.Millisecond
+	proxy.Delay(delay)
+	conn := connect(t, proxy.DSN())
+	begun := time.Now()
+	for range 3 {
+		if err := conn.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(begun); took < 6*delay {
+		t.Errorf("three round trips took %s", took)
+	}
+	const queries = 100
+	batch := &pgx.Batch{}
+	for range queries {
+		batch.Queue(`SELECT 1`)
+	}
+	begun = time.Now()
+	if err := conn.SendBatch(t.Context(), batch).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < 2*delay || took > queries*delay {
+		t.Errorf("a batch of %d took %s", queries, took)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/eventstore/pgtest"
 	"github.com/billonce/billonce/eventstore/tracking"
 )
 
@@ -225,4 +226,46 @@ func latencyFloor(h *house, handled chan<- time.Time) {
 			})
 		}
 	}()
+}
+
+// BenchmarkLongLine handles 12,000 waiting events, and then single ones, over a
+// line to the database whose round trip takes some milliseconds more.
+func BenchmarkLongLine(b *testing.B) {
+	for _, trip := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
+		b.Run("trip="+trip.String(), func(b *testing.B) {
+			h := newHouse(b)
+			h.fill(300, backlog/300)
+			h.exec(`ANALYZE`)
+			proxy := pgtest.NewProxy(b, h.dsn)
+			proxy.Delay(trip / 2)
+			pool := pgtest.Connect(b, proxy.DSN(), 8)
+			var rates, waits []float64
+			for n := 0; b.Loop(); n++ {
+				p := reader(fmt.Sprint("far", n))
+				p.PageSize, p.Partitions = 500, 16
+				handled := make(chan int, backlog)
+				p.AfterCommit = func(page *tracking.Page) { handled <- len(page.Events) }
+				begun := time.Now()
+				r := h.runOn(pool, h.store, tracking.Options{Poll: time.Second, Workers: 2}, p)
+				for left := value[int](h, `SELECT count(*) FROM events`); left > 0; {
+					left -= <-handled
+				}
+				rates = append(rates, backlog/time.Since(begun).Seconds())
+				for w := range 15 {
+					c := fmt.Sprintf("woken%d-%d", n, w)
+					h.append(c, eventstore.Head{}, registered(c))
+					begun := time.Now() // the append itself is on a short line
+					<-handled
+					waits = append(waits, time.Since(begun).Seconds()*1000)
+				}
+				if err := r.stop(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(rates), "events/s")
+			b.ReportMetric(median(waits), "ms/event")
+			fmt.Printf("bench: long-line/trip=%s %.0f events/s %.0f ms from append to handled\n", trip, median(rates), median(waits))
+		})
+	}
 }

@@ -182,6 +182,10 @@ func TestKilledConnectionsLoseAndRepeatNothing(t *testing.T) {
 // childDSN is set in a child process, which then is a replica until it is killed.
 const childDSN = "TRACKING_CHILD_DSN"
 
+// childTimeout is a child's for a page. The server ends the transaction of one
+// that says nothing for 5 s longer.
+const childTimeout = 500 * time.Millisecond
+
 func TestMain(m *testing.M) {
 	if dsn := os.Getenv(childDSN); dsn != "" {
 		if err := child(dsn); err != nil {
@@ -205,8 +209,27 @@ func child(dsn string) error {
 	}
 	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), discard)
 	p := inOrder("child")
-	p.PageSize = 10
+	p.PageSize, p.Timeout = 10, childTimeout
 	return tracking.New(pool, store, tracking.Options{Poll: quick}).Run(context.Background(), p)
+}
+
+// child starts a process that is a replica, whose sessions have a name. It is
+// killed at the end of the test.
+func (h *house) child(name string) *exec.Cmd {
+	h.Helper()
+	c := exec.Command(os.Args[0], "-test.run=^$")
+	c.Env = append(os.Environ(), childDSN+"="+h.dsn, "PGAPPNAME="+name)
+	c.Stderr = h.Output()
+	if err := c.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	})
+	return c
 }
 
 func TestKilledProcessesLoseAndRepeatNothing(t *testing.T) {
@@ -214,15 +237,7 @@ func TestKilledProcessesLoseAndRepeatNothing(t *testing.T) {
 	h := newHouse(t)
 	h.exec(`CREATE TABLE elsewhere (n int)`)
 	stop := h.writers(3)
-	replica := func() *exec.Cmd {
-		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-		c.Env = append(os.Environ(), childDSN+"="+h.dsn)
-		c.Stderr = t.Output()
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
+	replica := func() *exec.Cmd { return h.child("child") }
 	replicas := []*exec.Cmd{replica(), replica()}
 	for kill := range 5 {
 		before := value[int](h, `SELECT count(*) FROM seen`)
