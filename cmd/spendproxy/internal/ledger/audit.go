@@ -123,16 +123,25 @@ func (l *Ledger) Note(n Note) {
 	}
 }
 
-// writeNotes writes notes together with those that wait behind them.
+// How notes are gathered.
+const (
+	notesTogether = 1024                  // rows in a transaction
+	notesPause    = 20 * time.Millisecond // for which the first one waits for others
+)
+
+// writeNotes writes notes together with those that come shortly after them.
 func (l *Ledger) writeNotes(ctx context.Context, rows []auditRow) {
-	for len(rows) < 2*groupMost {
+	pause := time.NewTimer(notesPause)
+	defer pause.Stop()
+	for gathering := true; gathering && len(rows) < notesTogether; {
 		select {
 		case more := <-l.notes:
 			rows = append(rows, more...)
-			continue
-		default:
+		case <-pause.C:
+			gathering = false
+		case <-ctx.Done():
+			gathering = false
 		}
-		break
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupTimeout)
 	defer cancel()

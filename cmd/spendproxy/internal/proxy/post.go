@@ -16,6 +16,7 @@ func (p *Proxy) post(x *exchange) {
 		p.deny(x, policy.Refuse(statusGone, policy.CodeRequest, "the caller has gone"))
 		return
 	}
+	p.sights.wait()
 	ctx := context.WithoutCancel(x.r.Context())
 	ask := ledger.Ask{ID: x.id, VaultKey: x.key.ID, Call: x.call, Verdict: x.verdict}
 	for range maxRounds {

@@ -34,12 +34,14 @@ type Proxy struct {
 	log     *slog.Logger
 	metrics *metrics
 	lists   chan struct{} // places for answers that may be large
+	sights  sights
 }
 
 // Bounds of the ledger's part of a call, and of what is held in memory.
 const (
 	ledgerTimeout = 5 * time.Second
 	maxLists      = 16
+	maxSights     = 64
 	maxRounds     = 4 // of asking, learning and asking again
 )
 
@@ -51,12 +53,15 @@ func New(l Ledger, u Upstream, now func(context.Context) (time.Time, error), log
 	}
 	return &Proxy{
 		ledger: l, stripe: newStripe(u), now: now, log: log, metrics: newMetrics(registry),
-		lists: make(chan struct{}, maxLists),
+		lists: make(chan struct{}, maxLists), sights: sights{places: make(chan struct{}, maxSights)},
 	}
 }
 
-// Close closes idle connections to Stripe.
-func (p *Proxy) Close() { p.stripe.client.CloseIdleConnections() }
+// Close closes idle connections to Stripe, once what reads have shown is booked.
+func (p *Proxy) Close() {
+	p.sights.wait()
+	p.stripe.client.CloseIdleConnections()
+}
 
 // exchange is one request and what is known about it so far.
 type exchange struct {
@@ -161,20 +166,27 @@ func (p *Proxy) read(x *exchange) {
 		p.deny(x, got.verdict())
 		return
 	}
-	p.give(x, got)
 	v := x.verdict
 	v.Allow = true // with a code: it would have been refused, but for the key's mode
-	p.note(x, v, got.status, got.requestID)
-	p.observe(x.r.Context(), x.call, got)
+	answer := func() {
+		p.give(x, got)
+		p.note(x, v, got.status, got.requestID)
+	}
+	seen := policy.ReadEvidence(x.call, got.status, got.body)
+	if len(seen) == 0 {
+		answer()
+		return
+	}
+	ctx := context.WithoutCancel(x.r.Context())
+	p.sights.book(answer, func() {
+		defer p.panicked(x)
+		p.observe(ctx, x.call, seen)
+	})
 }
 
 // observe tells the ledger what a read shows. The caller has its answer.
-func (p *Proxy) observe(ctx context.Context, c policy.Call, got received) {
-	seen := policy.ReadEvidence(c, got.status, got.body)
-	if len(seen) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerTimeout)
+func (p *Proxy) observe(ctx context.Context, c policy.Call, seen []policy.Evidence) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	if err := p.ledger.Observe(ctx, seen); err != nil {
 		p.log.Warn("what a read shows could not be booked; it is read again if it matters", "path", c.Path, "error", err)
@@ -196,12 +208,7 @@ func (p *Proxy) recovered(x *exchange) {
 	if v == nil {
 		return
 	}
-	what := fmt.Sprintf("%T", v) // its text may quote a request
-	if e, ok := v.(runtime.Error); ok {
-		what = e.Error()
-	}
-	p.log.Error("a call panicked", "call", x.id, "vault_key", x.key.ID, "sent", x.sent, "panic", what, "stack", string(debug.Stack()))
-	p.metrics.panics.Inc()
+	p.tellPanic(x, v)
 	if x.sent && !x.finished {
 		p.finish(x, ledger.Result{ID: x.id, Fate: ledger.Lost})
 	}
@@ -212,6 +219,22 @@ func (p *Proxy) recovered(x *exchange) {
 	default:
 		p.answerError(x, policy.Refuse(http.StatusBadGateway, policy.CodeUnsent, "the spend proxy failed; nothing was executed"))
 	}
+}
+
+// panicked books the panic of work that goes on after the answer.
+func (p *Proxy) panicked(x *exchange) {
+	if v := recover(); v != nil {
+		p.tellPanic(x, v)
+	}
+}
+
+func (p *Proxy) tellPanic(x *exchange, v any) {
+	what := fmt.Sprintf("%T", v) // its text may quote a request
+	if e, ok := v.(runtime.Error); ok {
+		what = e.Error()
+	}
+	p.log.Error("a call panicked", "call", x.id, "vault_key", x.key.ID, "sent", x.sent, "panic", what, "stack", string(debug.Stack()))
+	p.metrics.panics.Inc()
 }
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }

@@ -173,6 +173,33 @@ func TestAReadIsAnsweredBeforeItIsSeen(t *testing.T) {
 	}
 }
 
+// A POST that comes behind a read's answer is judged by what the read showed,
+// however long the ledger takes to book it.
+func TestAPostIsJudgedByWhatReadsShowed(t *testing.T) {
+	t.Parallel()
+	var order record
+	release := make(chan struct{})
+	b := newBench(t, faulty{
+		begin: func() { _, _ = io.WriteString(&order, "begun ") },
+		observe: func() {
+			<-release
+			_, _ = io.WriteString(&order, "seen ")
+		},
+	})
+	for range 3 {
+		if status, text := b.call(t, http.MethodGet, "/v1/charges/ch_1", ""); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	if status, text := b.call(t, http.MethodPost, "/v1/charges", form); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	if got := order.String(); got != "seen seen seen begun " {
+		t.Errorf("the order was: %s", got)
+	}
+}
+
 // record is a writer that several goroutines may use.
 type record struct {
 	mu  sync.Mutex
