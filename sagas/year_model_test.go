@@ -27,7 +27,7 @@ type modelBill struct {
 	due           time.Time
 	minor         int64
 	currency      string
-	card          bool // the card that was asked first
+	asked, card   bool // the charge was asked for, with a card that can be charged
 	paid, void    bool
 }
 
@@ -157,8 +157,19 @@ func (c *modelCustomer) declare(now time.Time) {
 		if overlaps || !c.sub.billed(first) {
 			continue
 		}
-		c.bills = append(c.bills, &modelBill{first: first, months: c.sub.months, due: c.sub.due(first), minor: c.sub.at(first).minor, currency: c.sub.currency, card: c.card})
+		c.bills = append(c.bills, c.bill(first))
 	}
+}
+
+func (c *modelCustomer) bill(first int) *modelBill {
+	return &modelBill{first: first, months: c.sub.months, due: c.sub.due(first), minor: c.sub.at(first).minor, currency: c.sub.currency}
+}
+
+// early declares the first period that is neither due nor declared.
+func (c *modelCustomer) early(now time.Time) *modelBill {
+	b := c.bill(c.open(now))
+	c.bills = append(c.bills, b)
+	return b
 }
 
 // collect takes the money of what is declared: by the card that was asked first, or
@@ -177,6 +188,10 @@ func (y *modelYear) look(now time.Time, collecting bool) {
 	y.looked = now
 	for _, c := range y.customers {
 		c.declare(now)
+		for _, b := range c.bills { // the card there is when the saga meets the due
+			b.card = b.card || !b.asked && c.card
+			b.asked = true
+		}
 		if collecting {
 			c.collect()
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // TestSeededYear lets customers of all zones, anchors and cadences go through 14
-// months of random changes, declines, outages of Stripe and restarts, with weeks in
+// months of random changes, dues declared early by hand, declines, outages of Stripe and restarts, with weeks in
 // which nothing runs, and compares every due and every charge with the model in
 // year_model_test.go: 0 differences. YEAR_CUSTOMERS and YEAR_SEED choose another
 // year; make year takes 2,000 customers.
@@ -235,6 +235,14 @@ func (y *year) change(id domain.CustomerID, c *modelCustomer) {
 	case 12:
 		c.cancel(y.now, true)
 		y.must(commands.Of(commands.NewCancelSubscription(id, domain.CancelNow, "", y.now, y.key())))
+	case 13:
+		if !c.paused() { // a person declares the next period before its time
+			p, err := domain.ParsePeriod(c.early(y.now).label())
+			if err != nil {
+				y.t.Fatal(err)
+			}
+			y.must(commands.Of(commands.NewDeclareBillingDue(id, p)))
+		}
 	default:
 		y.card(id, c)
 	}
