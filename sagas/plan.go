@@ -19,6 +19,7 @@ import (
 // What is refused of plans.
 var (
 	ErrPlanChanged = &domain.Error{Kind: domain.Conflict, Code: "plan_changed", Msg: "the plan is not the one that was signed off"}
+	ErrLettersWait = &domain.Error{Kind: domain.Conflict, Code: "letters_wait", Msg: "the processor has put events aside that it would not read again: retry or skip them first, or begin before them"}
 	ErrNoPlan      = &domain.Error{Kind: domain.NotFound, Code: "no_plan", Msg: "no effectful processor has this name"}
 )
 
@@ -54,7 +55,9 @@ type PlanStep struct {
 // planner makes plans for one processor.
 type planner struct {
 	processor tracking.Processor
-	fold      func(from int64) fold
+	// fold makes a plan of what is at from or after it. The processor will have
+	// read what is before unread, and no more: from, or less where it is behind.
+	fold func(from, unread int64) fold
 }
 
 // fold is a partition as a processor would read it again.
@@ -65,7 +68,8 @@ type fold interface {
 	end() []PlanStep
 	// mark finds out which steps exist.
 	mark(ctx context.Context, q eventstore.Querier, steps []PlanStep) error
-	// restore makes what the processor remembers what it was before from.
+	// restore makes the processor forget what it is to read again, or for the
+	// first time.
 	restore(ctx context.Context, tx pgx.Tx) error
 }
 
@@ -73,11 +77,11 @@ type fold interface {
 func planners() []planner {
 	none := func() {}
 	return []planner{
-		{Billing.Processor(nil), func(from int64) fold { return newSagaFold(Billing, from) }},
-		{Preflight(none), func(from int64) fold { return &rowFold{from: from, react: preflightRows} }},
-		{RefundPreflight(none), func(from int64) fold { return &rowFold{from: from, react: refundRows} }},
-		{Schedule(nil), func(from int64) fold { return newScheduleFold(from) }},
-		{Manifest(none, none), func(from int64) fold { return newManifestFold(from) }},
+		{Billing.Processor(nil), func(from, unread int64) fold { return newSagaFold(Billing, from, unread) }},
+		{Preflight(none), func(from, _ int64) fold { return &rowFold{from: from, react: preflightRows} }},
+		{RefundPreflight(none), func(from, _ int64) fold { return &rowFold{from: from, react: refundRows} }},
+		{Schedule(nil), func(from, _ int64) fold { return newScheduleFold(from) }},
+		{Manifest(none, none), func(from, _ int64) fold { return newManifestFold(from) }},
 	}
 }
 
@@ -101,7 +105,7 @@ func MakePlan(ctx context.Context, store *eventstore.Store, processor string, fr
 	}
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, store.Pool(), options, func(tx pgx.Tx) error {
-		p, err = planner.plan(ctx, store, tx, max(from, 1), each, func(fold) error { return nil })
+		p, err = planner.plan(ctx, store, tx, max(from, 1), each, nil)
 		return err
 	})
 	if err != nil {
@@ -115,8 +119,8 @@ const planPage = 2000
 
 // plan folds the log as q sees it. Positions of a partition are committed in
 // order, so that what is appended meanwhile is left out by the newest positions
-// of the beginning.
-func (y planner) plan(ctx context.Context, store *eventstore.Store, q eventstore.Querier, from int64, each func(PlanStep) error, folded func(fold) error) (Plan, error) {
+// of the beginning. If the processor is sent back, it forgets on the way.
+func (y planner) plan(ctx context.Context, store *eventstore.Store, q eventstore.Querier, from int64, each func(PlanStep) error, sent *sentBack) (Plan, error) {
 	p := Plan{Processor: y.processor.Name, From: from}
 	newest, err := store.Newest(ctx, q)
 	if err != nil {
@@ -139,7 +143,11 @@ func (y planner) plan(ctx context.Context, store *eventstore.Store, q eventstore
 		return nil
 	}
 	for partition, last := range newest {
-		f := y.fold(from)
+		unread := from
+		if sent != nil {
+			unread = min(from, sent.tokens[partition]+1)
+		}
+		f := y.fold(from, unread)
 		for after := int64(0); after < last; {
 			page, err := store.ReadPage(ctx, q, int16(partition), after, last, skip, planPage)
 			if err != nil {
@@ -166,8 +174,10 @@ func (y planner) plan(ctx context.Context, store *eventstore.Store, q eventstore
 		if err := emit(f, f.end()); err != nil {
 			return p, err
 		}
-		if err := folded(f); err != nil {
-			return p, err
+		if sent != nil {
+			if err := f.restore(ctx, sent.tx); err != nil {
+				return p, err
+			}
 		}
 	}
 	p.Digest = hex.EncodeToString(sum.Sum(nil))
@@ -208,8 +218,8 @@ type Applied struct {
 // key, the rest is done. Each is given the steps of the plan as it is now, also
 // where it is refused.
 //
-// It returns ErrPlanChanged, with the plan as it is now, ErrNoPlan or what
-// tracking.Replay returns. The pages of the processor wait as long as it takes.
+// It returns ErrPlanChanged, with the plan as it is now, ErrLettersWait,
+// ErrNoPlan or what tracking.Replay returns. The pages of the processor wait as long as it takes.
 func ApplyPlan(ctx context.Context, store *eventstore.Store, processor string, from int64, by SignOff, each func(PlanStep) error) (p Plan, err error) {
 	planner, err := plannerOf(processor)
 	if err != nil {
@@ -217,8 +227,11 @@ func ApplyPlan(ctx context.Context, store *eventstore.Store, processor string, f
 	}
 	from = max(from, 1)
 	err = tracking.Replay(ctx, store.Pool(), planner.processor, from, by.Actor, by.Reason, func(ctx context.Context, tx pgx.Tx) error {
-		p, err = planner.plan(ctx, store, tx, from, each, func(f fold) error { return f.restore(ctx, tx) })
+		sent, err := sendBack(ctx, tx, processor, from)
 		if err != nil {
+			return err
+		}
+		if p, err = planner.plan(ctx, store, tx, from, each, sent); err != nil {
 			return err
 		}
 		if p.Digest != by.Digest {
@@ -229,6 +242,33 @@ func ApplyPlan(ctx context.Context, store *eventstore.Store, processor string, f
 		return err
 	})
 	return p, err
+}
+
+// sentBack is a processor that is about to be sent back, its tokens locked.
+type sentBack struct {
+	tx     pgx.Tx
+	tokens [eventstore.Partitions]int64 // 0 of one that is lost: the processor will read it from the beginning
+}
+
+// sendBack reads how far a processor is. An event that is put aside before from
+// stays aside, and what its customer's instances forgot would be lost to it.
+func sendBack(ctx context.Context, tx pgx.Tx, processor string, from int64) (*sentBack, error) {
+	var waiting bool
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM dead_letters WHERE processor = $1 AND position < $2 AND status IN ('parked', 'behind'))`, processor, from).Scan(&waiting); err != nil {
+		return nil, err
+	}
+	if waiting {
+		return nil, ErrLettersWait
+	}
+	rows, err := tx.Query(ctx, `SELECT partition, position FROM processor_tokens WHERE processor = $1`, processor)
+	if err != nil {
+		return nil, err
+	}
+	sent := &sentBack{tx: tx}
+	var partition int16
+	var position int64
+	_, err = pgx.ForEachRow(rows, []any{&partition, &position}, func() error { sent.tokens[partition] = position; return nil })
+	return sent, err
 }
 
 // AppliedPlans reads the plans that were carried out, the newest first.

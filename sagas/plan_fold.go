@@ -14,12 +14,13 @@ import (
 type sagaFold[S any] struct {
 	saga      Saga[S]
 	from      int64
+	unread    int64
 	instances map[string]*instance[S]
-	before    map[string]*instance[S] // those that read something again, as they were
+	before    map[string]*instance[S] // those with something that is not read yet, as they are without it
 }
 
-func newSagaFold[S any](s Saga[S], from int64) *sagaFold[S] {
-	return &sagaFold[S]{s, from, map[string]*instance[S]{}, map[string]*instance[S]{}}
+func newSagaFold[S any](s Saga[S], from, unread int64) *sagaFold[S] {
+	return &sagaFold[S]{s, from, unread, map[string]*instance[S]{}, map[string]*instance[S]{}}
 }
 
 func (f *sagaFold[S]) take(r eventstore.Recorded) (steps []PlanStep) {
@@ -35,8 +36,7 @@ func (f *sagaFold[S]) take(r eventstore.Recorded) (steps []PlanStep) {
 	if r.Position <= in.position {
 		return nil
 	}
-	again := r.Position >= f.from
-	if again && f.before[id] == nil {
+	if r.Position >= f.unread && f.before[id] == nil {
 		before := *in
 		f.before[id] = &before
 	}
@@ -45,7 +45,7 @@ func (f *sagaFold[S]) take(r eventstore.Recorded) (steps []PlanStep) {
 	in.version++
 	for _, req := range requests {
 		in.key = req.Key()
-		if !again {
+		if r.Position < f.from {
 			continue
 		}
 		meaning, err := req.Fingerprint()
@@ -85,8 +85,8 @@ func (f *sagaFold[S]) mark(ctx context.Context, q eventstore.Querier, steps []Pl
 	return nil
 }
 
-// restore forgets instances that began at from or after it, and makes the
-// others what they were. A refusal stays with the command that was refused.
+// restore forgets instances that began with something unread, and makes the
+// others what they were before it. A refusal stays with the command that was refused.
 func (f *sagaFold[S]) restore(ctx context.Context, tx pgx.Tx) error {
 	var ids, begun []string
 	kept, now := map[string]*instance[S]{}, map[string]*instance[S]{}

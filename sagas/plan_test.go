@@ -2,6 +2,7 @@ package sagas_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,145 @@ func TestAnAppliedPlanIsAReplay(t *testing.T) {
 			}
 			done, _ := r.plan("billing", from)
 			sums(t, done, test.old+1, 0)
+		})
+	}
+}
+
+// What the saga has not read yet is not forgotten with what it is to read again,
+// and neither is what it has put aside.
+func TestAPlanLeavesWhatIsToCome(t *testing.T) {
+	r := newRig(t)
+	s := r.start(options{})
+	ids := customers(4)
+	s.register("pm_card_visa", ids...)
+	for _, id := range ids {
+		s.must(activate(id))
+	}
+	r.once(november, ids...)
+	r.eventually("all processors are at the end", s.caughtUp)
+	s.stop()
+	writer := r.start(options{noProcessors: true})
+	for _, id := range ids {
+		writer.must(commands.Of(commands.NewDeclareBillingDue(id, november.Next())))
+	}
+	writer.stop()
+
+	end := int64(r.count(`SELECT max(position) FROM events`)) + 1
+	p, _ := r.plan("billing", end)
+	sums(t, p, 0, 0)
+	letter := func(sql string) {
+		if _, err := r.pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	letter(`INSERT INTO dead_letters (processor, position, partition, sequence_key, event_id, event_type, attempts, error)
+		SELECT 'billing', position, partition, sequence_key, event_id, event_type, 1, 'ill' FROM events WHERE event_type = 'billing.due.v1' ORDER BY position LIMIT 1`)
+	if _, err := r.apply("billing", end, sagas.SignOff{Digest: p.Digest, Reason: "too far"}); !is(err, sagas.ErrLettersWait) {
+		t.Errorf("with a letter before it: %v", err)
+	}
+	letter(`DELETE FROM dead_letters`)
+	if _, err := r.apply("billing", end, sagas.SignOff{Digest: p.Digest, Reason: "too far"}); err != nil {
+		t.Fatal(err)
+	}
+	s = r.start(options{})
+	r.once(november.Next(), ids...)
+	r.eventually("all processors are at the end", s.caughtUp)
+	if n := len(r.stripe.Ledger()); n != 8 {
+		t.Errorf("%d charges, want 8", n)
+	}
+}
+
+// Tokens are lost and plans applied at any moment of four months, while two
+// services work and are restarted: each bill is charged once, by one create and
+// one confirm, and the saga remembers in the end what the log makes of it.
+func TestReplaysAtRandomMoments(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := newRig(t)
+			random := rand.New(rand.NewPCG(seed, 6))
+			replicas := []*service{r.start(options{}), r.start(options{})}
+			ids := customers(12)
+			replicas[0].register("pm_card_visa", ids...)
+			for _, id := range ids {
+				replicas[0].must(activate(id))
+			}
+			effectful := []string{"billing", "preflight", "schedule", "manifest"}
+			lost, applied, refused := 0, 0, 0
+			trouble := func() {
+				name := effectful[random.IntN(len(effectful))]
+				switch random.IntN(4) {
+				case 0: // all of them
+					lost += r.count(`WITH gone AS (DELETE FROM processor_tokens WHERE processor = $1 RETURNING 1) SELECT count(*) FROM gone`, name)
+				case 1: // one
+					lost += r.count(`WITH gone AS (DELETE FROM processor_tokens WHERE processor = $1 AND partition = $2 RETURNING 1) SELECT count(*) FROM gone`,
+						name, eventstore.PartitionOf(string(ids[random.IntN(len(ids))])))
+				case 2:
+					from := 1 + random.Int64N(int64(r.count(`SELECT max(position) FROM events`)))
+					p, _ := r.plan(name, from)
+					switch _, err := r.apply(name, from, sagas.SignOff{Digest: p.Digest, Reason: "a try"}); {
+					case err == nil:
+						applied++
+					case is(err, sagas.ErrPlanChanged), is(err, tracking.ErrUnknownProcessor): // more was recorded; all tokens are lost
+						refused++
+					default:
+						t.Errorf("apply a plan of %s: %v", name, err)
+					}
+				case 3:
+					i := random.IntN(len(replicas))
+					replicas[i].stop()
+					replicas[i] = r.start(options{})
+				}
+			}
+			month := november
+			for n := range 4 {
+				if n > 0 {
+					r.stripe.Advance(31 * 24 * time.Hour)
+					month = month.Next()
+				}
+				for range 5 {
+					bills := n*len(ids) + random.IntN(len(ids))
+					r.eventually("some are charged", func() bool { return len(r.stripe.Ledger()) >= bills })
+					trouble()
+				}
+				r.once(month, ids...)
+			}
+			for _, s := range replicas {
+				s.stop()
+			}
+			last := r.start(options{}) // who starts makes what tokens are missing
+			for _, name := range effectful {
+				r.eventually(name+" has all its tokens", func() bool {
+					return r.count(`SELECT count(*) FROM processor_tokens WHERE processor = $1`, name) == eventstore.Partitions
+				})
+			}
+			r.eventually("all processors are at the end", last.caughtUp)
+			last.stop()
+			bills := 4 * len(ids)
+			if n := len(r.stripe.Ledger()); n != bills {
+				t.Errorf("%d charges for %d bills", n, bills)
+			}
+			if n := r.posts(); n != 2*bills {
+				t.Errorf("%d POSTs for %d bills", n, bills)
+			}
+			if n := r.count(`SELECT count(*) FROM dead_letters`); n != 0 {
+				t.Errorf("%d letters", n)
+			}
+			p, _ := r.plan("billing", 0)
+			sums(t, p, int64(bills), 0)
+			remembered := r.instances()
+			if _, err := r.apply("billing", 0, sagas.SignOff{Digest: p.Digest, Reason: "the last one"}); err != nil {
+				t.Fatal(err)
+			}
+			if r.instances() != "" {
+				t.Error("instances are left")
+			}
+			again := r.start(options{})
+			r.eventually("billing is at the end", again.caughtUp)
+			again.stop()
+			if now := r.instances(); now != remembered {
+				t.Errorf("the saga remembers\n%s\nit remembered\n%s", now, remembered)
+			}
+			t.Logf("%d tokens lost, %d plans applied, %d refused", lost, applied, refused)
 		})
 	}
 }
