@@ -1,18 +1,24 @@
 package commands
 
-import "github.com/billonce/billonce/domain"
+import (
+	"time"
+
+	"github.com/billonce/billonce/domain"
+)
 
 // ChangePaymentMethod sets the method of attempts yet to be requested. An
-// attempt that was requested keeps the one it was frozen with.
+// attempt that was requested keeps the one it was frozen with. Declined bills
+// that wait for another method are tried again at once.
 type ChangePaymentMethod struct {
 	key             domain.Key
 	CustomerID      domain.CustomerID `json:"customer_id"`
 	PaymentMethodID string            `json:"payment_method_id"`
+	At              time.Time         `json:"-"` // business time, UTC
 }
 
 // NewChangePaymentMethod builds the command; id is the caller's key.
-func NewChangePaymentMethod(c domain.CustomerID, method string, id domain.Key) ChangePaymentMethod {
-	return ChangePaymentMethod{domain.KeyOf("change-payment-method", string(c), string(id)), c, method}
+func NewChangePaymentMethod(c domain.CustomerID, method string, at time.Time, id domain.Key) ChangePaymentMethod {
+	return ChangePaymentMethod{domain.KeyOf("change-payment-method", string(c), string(id)), c, method, at.UTC()}
 }
 
 func (ChangePaymentMethod) Name() string              { return "change-payment-method" }
@@ -27,7 +33,7 @@ func (c ChangePaymentMethod) Decide(s domain.Customer) ([]domain.Event, error) {
 	if s.PaymentMethodID() == c.PaymentMethodID {
 		return nil, nil
 	}
-	return []domain.Event{domain.PaymentMethodChanged{CustomerID: c.CustomerID, PaymentMethodID: c.PaymentMethodID}}, nil
+	return append(one(domain.PaymentMethodChanged{CustomerID: c.CustomerID, PaymentMethodID: c.PaymentMethodID}), s.DunWithMethod(c.At)...), nil
 }
 
 type changePaymentMethodBody struct {
@@ -39,5 +45,5 @@ func (b changePaymentMethodBody) build(in Input) (Request, error) {
 	var v validation
 	id := check(&v, b.CustomerID, domain.ParseCustomerID)
 	method := checkPaymentMethodID(&v, "payment_method_id", b.PaymentMethodID)
-	return v.request(Of(NewChangePaymentMethod(id, method, in.Key)))
+	return v.request(Of(NewChangePaymentMethod(id, method, in.Now, in.Key)))
 }

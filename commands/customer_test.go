@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/commands/commandstest"
@@ -23,7 +24,7 @@ func TestChangePaymentMethod(t *testing.T) {
 	t.Parallel()
 	customer := commandstest.For[domain.Customer](t)
 	changed := domain.PaymentMethodChanged{CustomerID: ada, PaymentMethodID: "pm_2"}
-	toNew, toOld := commands.NewChangePaymentMethod(ada, "pm_2", "k1"), commands.NewChangePaymentMethod(ada, "pm_1", "k2")
+	toNew, toOld := commands.NewChangePaymentMethod(ada, "pm_2", time.Time{}, "k1"), commands.NewChangePaymentMethod(ada, "pm_1", time.Time{}, "k2")
 
 	customer.Given(registered).When(toNew).Then(changed)
 	customer.Given(registered).When(toOld).ThenNothing()

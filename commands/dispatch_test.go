@@ -96,12 +96,12 @@ func TestNothingToDoIsRemembered(t *testing.T) {
 	t.Parallel()
 	d := newDispatcher(t)
 	dispatch(t, d, commands.NewRegisterCustomer(ada, "cus_1", "pm_1"))
-	same := commands.NewChangePaymentMethod(ada, "pm_1", "k1")
+	same := commands.NewChangePaymentMethod(ada, "pm_1", time.Time{}, "k1")
 	nothing := dispatch(t, d, same)
 	if nothing.Replayed || nothing.Version != 1 || len(nothing.Events) != 0 || nothing.Events == nil {
 		t.Errorf("the receipt is %+v", nothing)
 	}
-	dispatch(t, d, commands.NewChangePaymentMethod(ada, "pm_2", "k2"))
+	dispatch(t, d, commands.NewChangePaymentMethod(ada, "pm_2", time.Time{}, "k2"))
 	nothing.Replayed = true
 	if again := dispatch(t, d, same); !reflect.DeepEqual(again, nothing) {
 		t.Errorf("again: %+v, want %+v", again, nothing)

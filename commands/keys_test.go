@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/commands/commandstest"
@@ -25,7 +26,9 @@ func TestKeysOfCommands(t *testing.T) {
 		{func() commands.Command[domain.Customer] {
 			return commands.NewChangeSubscriptionSchedule(ada, 15, "Asia/Tokyo", dec, noon, "k1")
 		}, "change-subscription-schedule/ada/k1"},
-		{func() commands.Command[domain.Customer] { return commands.NewChangePaymentMethod(ada, "pm_2", "k1") }, "change-payment-method/ada/k1"},
+		{func() commands.Command[domain.Customer] {
+			return commands.NewChangePaymentMethod(ada, "pm_2", time.Time{}, "k1")
+		}, "change-payment-method/ada/k1"},
 		{func() commands.Command[domain.Customer] { return commands.NewPauseSubscription(ada, "", noon, "k1") }, "pause-subscription/ada/k1"},
 		{func() commands.Command[domain.Customer] { return commands.NewResumeSubscription(ada, noon, "k1") }, "resume-subscription/ada/k1"},
 		{func() commands.Command[domain.Customer] {
@@ -87,7 +90,7 @@ func TestFingerprints(t *testing.T) {
 		{"another cancellation", commands.NewCancelSubscription(ada, domain.CancelNow, "", noon, "k1"), commands.NewCancelSubscription(ada, domain.CancelPeriodEnd, "", noon, "k1"), false},
 		{"another new price", commands.NewChangeSubscriptionAmount(ada, 5900, "", dec, noon, "k1"), commands.NewChangeSubscriptionAmount(ada, 5901, "", dec, noon, "k1"), false},
 		{"from another period", commands.NewChangeSubscriptionAmount(ada, 5900, "", dec, noon, "k1"), commands.NewChangeSubscriptionAmount(ada, 5900, "", nov, noon, "k1"), false},
-		{"another new method", commands.NewChangePaymentMethod(ada, "pm_2", "k1"), commands.NewChangePaymentMethod(ada, "pm_3", "k1"), false},
+		{"another new method", commands.NewChangePaymentMethod(ada, "pm_2", time.Time{}, "k1"), commands.NewChangePaymentMethod(ada, "pm_3", time.Time{}, "k1"), false},
 		{"another reference", commands.NewSettleBilling(ada, nov, "wire 7", "k1"), commands.NewSettleBilling(ada, nov, "wire 8", "k1"), false},
 		{"another reason to write off", commands.NewWriteOffBilling(ada, nov, "gone", "k1"), commands.NewWriteOffBilling(ada, nov, "dead", "k1"), false},
 		{"another command with the same fields", commands.NewDeclareBillingDue(ada, nov), commands.CompleteClosing{CustomerID: ada, BillingPeriod: nov}, false},

@@ -103,7 +103,7 @@ func (c RecordChargeOutcome) paid(s domain.Customer, bill domain.Bill, known boo
 	case bill.Status.Final():
 		although := "paid although the bill was " + string(bill.Status)
 		events = append(events, domain.ChargeOutcomeSurprise{ChargeReport: c.report(although)})
-		if bill.Status != domain.BillWrittenOffStatus { // that one was owed
+		if bill.Status != domain.BillWrittenOffStatus && bill.Status != domain.BillUncollectibleStatus { // these were owed
 			events = append(events, c.surplus(s, although)...)
 		}
 	case bill.Cancelled:

@@ -71,7 +71,7 @@ var registry = []Spec{
 }
 
 // Commands that the service sends to itself: known by name, refused by name.
-var internal = []string{"close-run", "start-attempt", "commit-intent", "complete-closing", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
+var internal = []string{"close-run", "start-attempt", "commit-intent", "complete-closing", "plan-dunning", "suspect-settlement", "record-charge-outcome", "record-refund-outcome", "record-dispute", "propose-refund"}
 
 type keyRule int
 

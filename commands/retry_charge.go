@@ -16,11 +16,15 @@ type RetryCharge struct {
 	Attempt       int               `json:"attempt"`
 }
 
-// StepManual is the step of a retry that a person asks for.
-const StepManual = "manual"
+// The steps of retries: a person asks for it, or it was scheduled after a
+// decline.
+const (
+	StepManual  = "manual"
+	StepDunning = "dunning"
+)
 
-// NewRetryCharge builds the command. Step says who asks: a step of a schedule,
-// or StepManual.
+// NewRetryCharge builds the command. Step says who asks: StepManual or
+// StepDunning.
 func NewRetryCharge(c domain.CustomerID, p domain.Period, attempt int, step string) RetryCharge {
 	return RetryCharge{domain.KeyOf("retry-charge", string(c), p.String(), strconv.Itoa(attempt), step), c, p, attempt}
 }
@@ -40,7 +44,7 @@ func (c RetryCharge) Decide(s domain.Customer) ([]domain.Event, error) {
 		return nil, domain.ErrUnknownBill
 	case bill.Status == domain.BillPaid:
 		return nil, domain.ErrAlreadyBilled
-	case bill.Status.Final() || bill.Status == domain.BillClosingStatus:
+	case bill.Status.Ended() || bill.Status == domain.BillClosingStatus:
 		return nil, domain.ErrBillClosed.With("the bill for %s is %s", c.BillingPeriod, bill.Status)
 	case bill.Cancelled:
 		return nil, domain.ErrCancelled
@@ -50,7 +54,7 @@ func (c RetryCharge) Decide(s domain.Customer) ([]domain.Event, error) {
 		return nil, domain.ErrAttemptOrder.With("the next attempt is %d", bill.Attempt+1)
 	case bill.InFlight():
 		return nil, domain.ErrChargeInFlight
-	case bill.Status != domain.BillDeclined && bill.Status != domain.BillRejected:
+	case bill.Status != domain.BillDeclined && bill.Status != domain.BillRejected && bill.Status != domain.BillUncollectibleStatus:
 		return nil, domain.ErrNotDeclined.With("the bill for %s is %s", c.BillingPeriod, bill.Status)
 	}
 	return []domain.Event{domain.ChargeRequested{

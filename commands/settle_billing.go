@@ -46,7 +46,7 @@ func closable(s domain.Customer, p domain.Period) (domain.Bill, error) {
 		return bill, domain.ErrUnknownBill
 	case bill.Status == domain.BillPaid:
 		return bill, domain.ErrAlreadyBilled
-	case bill.Status.Final() || bill.Status == domain.BillClosingStatus:
+	case bill.Status.Ended() || bill.Status == domain.BillClosingStatus:
 		return bill, domain.ErrBillClosed.With("the bill for %s is %s", p, bill.Status)
 	case bill.PerhapsSettled && bill.Status == domain.BillWaiting && (bill.IntentID != "" || !bill.Unresolved): // an intent of it was cancelled at Stripe by a closing: what else there is ends there first, too
 		return bill, nil

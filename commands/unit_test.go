@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -74,7 +75,7 @@ func TestUnit(t *testing.T) {
 		1:  commands.NewActivateSubscription(ada, usd49, monthly),
 		2:  commands.NewRegisterCustomer(bob, "cus_2", "pm_2"), // seen before
 		3:  declare,
-		4:  commands.NewChangePaymentMethod(ada, "pm_1", "k1"),                     // nothing to do, remembered
+		4:  commands.NewChangePaymentMethod(ada, "pm_1", time.Time{}, "k1"),        // nothing to do, remembered
 		5:  commands.NewRetryCharge(ada, nov, 2, commands.StepManual),              // refused
 		6:  commands.NewChargeBilling(ada, nov, usd49),                             //
 		7:  commands.StartAttempt{CustomerID: ada, BillingPeriod: nov, Attempt: 1}, // without a key

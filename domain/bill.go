@@ -11,26 +11,32 @@ type BillStatus string
 
 // The statuses. See the picture in the package documentation.
 const (
-	BillFound            BillStatus = "found" // Stripe holds an intent, a refund or a dispute of it that no fact asked for
-	BillDue              BillStatus = "due"   // declared, no charge requested yet
-	BillRequested        BillStatus = "requested"
-	BillStarted          BillStatus = "started"
-	BillUnknown          BillStatus = "unknown"
-	BillActionRequired   BillStatus = "action_required"
-	BillDeclined         BillStatus = "declined"
-	BillRejected         BillStatus = "rejected"
-	BillHeld             BillStatus = "held"
-	BillNeedsReview      BillStatus = "needs_review"
-	BillWaiting          BillStatus = "waiting"
-	BillClosingStatus    BillStatus = "closing"
-	BillPaid             BillStatus = "paid"
-	BillSettledStatus    BillStatus = "settled"
-	BillWrittenOffStatus BillStatus = "written_off"
-	BillVoid             BillStatus = "void"
+	BillFound               BillStatus = "found" // Stripe holds an intent, a refund or a dispute of it that no fact asked for
+	BillDue                 BillStatus = "due"   // declared, no charge requested yet
+	BillRequested           BillStatus = "requested"
+	BillStarted             BillStatus = "started"
+	BillUnknown             BillStatus = "unknown"
+	BillActionRequired      BillStatus = "action_required"
+	BillDeclined            BillStatus = "declined"
+	BillRejected            BillStatus = "rejected"
+	BillHeld                BillStatus = "held"
+	BillNeedsReview         BillStatus = "needs_review"
+	BillWaiting             BillStatus = "waiting"
+	BillClosingStatus       BillStatus = "closing"
+	BillPaid                BillStatus = "paid"
+	BillSettledStatus       BillStatus = "settled"
+	BillWrittenOffStatus    BillStatus = "written_off"
+	BillVoid                BillStatus = "void"
+	BillUncollectibleStatus BillStatus = "uncollectible"
 )
 
-// Final reports whether nothing more will be collected for the bill.
-func (s BillStatus) Final() bool {
+// Final reports whether nothing more will be collected for the bill by itself.
+func (s BillStatus) Final() bool { return s.Ended() || s == BillUncollectibleStatus }
+
+// Ended reports whether the bill is over. One that is uncollectible is final,
+// and not over: it is still owed, and a person may have it tried again, settle
+// it or write it off.
+func (s BillStatus) Ended() bool {
 	switch s {
 	case BillPaid, BillSettledStatus, BillWrittenOffStatus, BillVoid:
 		return true
@@ -75,6 +81,8 @@ type Bill struct {
 	Reviewed bool
 	// Cancelled: the subscription was cancelled with effect on this bill.
 	Cancelled bool
+	// Dunning is what was decided to follow its declines.
+	Dunning Dunning
 }
 
 // InFlight reports whether a call may be under way or its result unknown.

@@ -85,16 +85,21 @@ func (s Schedule) zone() *time.Location {
 }
 
 // DueAt is the instant, in UTC, at which p falls due.
-func (s Schedule) DueAt(p Period) time.Time {
+func (s Schedule) DueAt(p Period) time.Time { return s.anchor(p).start(s.zone()) }
+
+// plus is the day that comes days later.
+func (d Date) plus(days int) Date { return dateOf(d.at(time.UTC).AddDate(0, 0, days)) }
+
+// start is the instant, in UTC, at which the day begins in zone.
+func (d Date) start(zone *time.Location) time.Time {
 	const step = 30 * time.Minute // clocks are moved by multiples of it
-	day := s.anchor(p)
-	t := day.at(s.zone())
+	t := d.at(zone)
 	// Where clocks skip midnight, time.Date gives an instant of the day before;
 	// where midnight comes twice, perhaps the second one.
-	for dateOf(t).before(day) {
+	for dateOf(t).before(d) {
 		t = t.Add(step)
 	}
-	for dateOf(t.Add(-step)) == day {
+	for dateOf(t.Add(-step)) == d {
 		t = t.Add(-step)
 	}
 	return t.UTC()

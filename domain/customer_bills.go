@@ -7,6 +7,9 @@ func (c Customer) evolveBill(e Event) Customer {
 		c.requested = c.requested.With(e.BillingPeriod)
 		return c.bill(e.BillingPeriod, func(b *Bill) {
 			b.Reviewed = false
+			if b.Dunning != (Dunning{}) {
+				b.Dunning = b.Dunning.requested(e.PaymentMethodID == b.PaymentMethodID)
+			}
 			b.Attempt, b.Start = e.Attempt, 0 // Unresolved stays: an intent may have been adopted before
 			b.Key, b.Amount = e.Key, e.Money
 			b.StripeCustomerID, b.PaymentMethodID = e.StripeCustomerID, e.PaymentMethodID
@@ -32,7 +35,7 @@ func (c Customer) evolveBill(e Event) Customer {
 		c.billedPeriods = c.billedPeriods.With(e.BillingPeriod)
 		c.closedPeriods = c.closedPeriods.Without(e.BillingPeriod)
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.Status, b.ChargeID, b.Unresolved = BillPaid, e.ChargeID, false
+			b.Status, b.ChargeID, b.Unresolved, b.Dunning = BillPaid, e.ChargeID, false, Dunning{}
 			if b.Amount.Minor == 0 {
 				b.Amount = e.Money
 			}
@@ -91,13 +94,27 @@ func (c Customer) evolveBill(e Event) Customer {
 		return c.close(e.BillingPeriod, BillVoid)
 	case BillClosing:
 		return c.bill(e.BillingPeriod, func(b *Bill) {
-			b.Closing, b.Reference, b.Reason = e.Mode, e.Reference, e.Reason
+			b.Closing, b.Reference, b.Reason, b.Dunning = e.Mode, e.Reference, e.Reason, Dunning{}
 			b.progress(BillClosingStatus)
 		})
 	case BillSettled:
 		return c.close(e.BillingPeriod, BillSettledStatus)
 	case BillWrittenOff:
 		return c.close(e.BillingPeriod, BillWrittenOffStatus)
+	case DunningScheduled:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Dunning = Dunning{From: e.From, Again: b.Dunning.Again, Attempt: e.Attempt, At: e.At, Reason: e.Reason}
+		})
+	case DunningWaiting:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Dunning = Dunning{From: e.From, Again: b.Dunning.Again, Awaits: e.Awaits, Reason: e.Reason}
+		})
+	case BillUncollectible:
+		return c.bill(e.BillingPeriod, func(b *Bill) {
+			b.Dunning = Dunning{From: e.From, Again: b.Dunning.Again, Reason: e.Reason}
+			b.progress(BillUncollectibleStatus)
+		})
+	case SubscriptionDelinquent: // for others to act on
 	case RefundRequested, RefundRecorded, RefundProposed, RefundProposalDismissed, ChargeDisputed: // beside the bill: see MoneyBack
 		_, p, _ := BillOf(e)
 		return c.bill(p, func(b *Bill) {
@@ -115,12 +132,15 @@ func (c Customer) close(p Period, status BillStatus) Customer {
 		return c
 	}
 	c.closedPeriods = c.closedPeriods.With(p)
-	return c.bill(p, func(b *Bill) { b.progress(status) })
+	return c.bill(p, func(b *Bill) {
+		b.Dunning = Dunning{}
+		b.progress(status)
+	})
 }
 
 // progress moves the bill's status, unless the bill has ended.
 func (b *Bill) progress(to BillStatus) {
-	if !b.Status.Final() {
+	if !b.Status.Ended() {
 		b.Status = to
 	}
 }

@@ -60,6 +60,7 @@ func Events() iter.Seq[Event] {
 		ChargeNeedsReview{}, ChargeOutcomeSurprise{},
 		ChargeWaiting{}, ChargeReleased{}, ChargeVoided{},
 		BillClosing{}, BillSettled{}, BillWrittenOff{},
+		DunningScheduled{}, DunningWaiting{}, BillUncollectible{}, SubscriptionDelinquent{},
 		RefundRequested{}, RefundRecorded{}, RefundProposed{}, RefundProposalDismissed{}, ChargeDisputed{},
 		RunPaused{}, RunResumed{}, RunClosed{},
 	})

@@ -65,6 +65,14 @@ func BillOf(e Event) (c CustomerID, p Period, ok bool) {
 		c, p = e.CustomerID, e.BillingPeriod
 	case BillWrittenOff:
 		c, p = e.CustomerID, e.BillingPeriod
+	case DunningScheduled:
+		c, p = e.CustomerID, e.BillingPeriod
+	case DunningWaiting:
+		c, p = e.CustomerID, e.BillingPeriod
+	case BillUncollectible:
+		c, p = e.CustomerID, e.BillingPeriod
+	case SubscriptionDelinquent:
+		c, p = e.CustomerID, e.BillingPeriod
 	case RefundRequested:
 		c, p = e.CustomerID, e.BillingPeriod
 	case RefundRecorded:

@@ -46,6 +46,7 @@ type billRow struct {
 	surprises                                  int
 	surprise                                   string
 	back                                       string // domain.MoneyBack as JSON
+	dunning                                    string // domain.Dunning as JSON
 	refunded                                   int64
 	disputed, perhapsSettled, released         bool
 	reviewed                                   bool
@@ -97,6 +98,7 @@ var billsTable = table[billRow]{name: "bills", keys: 2, columns: []column[billRo
 	col("perhaps_settled", func(r *billRow) *bool { return &r.perhapsSettled }),
 	col("released", func(r *billRow) *bool { return &r.released }),
 	col("reviewed", func(r *billRow) *bool { return &r.reviewed }),
+	col("dunning", func(r *billRow) *string { return &r.dunning }).as("json"),
 	col("declared_at", func(r *billRow) **time.Time { return &r.declaredAt }),
 	col("requested_at", func(r *billRow) **time.Time { return &r.requestedAt }),
 	col("started_at", func(r *billRow) **time.Time { return &r.startedAt }),
@@ -132,7 +134,7 @@ func foldBills(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded) err
 func blankBillRow(r eventstore.Recorded, p domain.Period) *billRow {
 	return &billRow{
 		customer: r.SequenceKey, period: p.String(), partition: r.Partition,
-		of: p, begins: begins(p), intentNo: domain.BlankBill(p).IntentNo, back: nothingBack,
+		of: p, begins: begins(p), intentNo: domain.BlankBill(p).IntentNo, back: nothingBack, dunning: noDunning,
 	}
 }
 
@@ -197,6 +199,9 @@ func (row *billRow) note(r eventstore.Recorded, before domain.Bill) {
 // nobody fights over it: of nearly all bills, for ever.
 const nothingBack = "null"
 
+// noDunning is the column of a bill whose decline nothing was decided about.
+const noDunning = "null"
+
 // giveBack folds a fact into what went back of the bill's money.
 func (row *billRow) giveBack(e domain.Event) {
 	switch e.(type) {
@@ -250,6 +255,9 @@ func (row *billRow) bill() domain.Bill {
 	if row.dueAt != nil {
 		b.DueAt = *row.dueAt
 	}
+	if row.dunning != noDunning && json.Unmarshal([]byte(row.dunning), &b.Dunning) != nil { // it was written below
+		b.Dunning = domain.Dunning{}
+	}
 	return b
 }
 
@@ -264,6 +272,14 @@ func (row *billRow) set(b domain.Bill) {
 	row.closing, row.reference, row.closingReason = string(b.Closing), b.Reference, b.Reason
 	row.unresolved, row.cancelled, row.perhapsSettled = b.Unresolved, b.Cancelled, b.PerhapsSettled
 	row.released, row.reviewed = b.Released, b.Reviewed
+	row.dunning = noDunning
+	if b.Dunning != (domain.Dunning{}) {
+		text, err := json.Marshal(b.Dunning)
+		if err != nil {
+			panic(err) // texts, numbers and a time of this age always marshal
+		}
+		row.dunning = string(text)
+	}
 }
 
 // utc is t for a column, NULL for the zero time.
@@ -286,7 +302,8 @@ type account struct {
 func accountOf(e domain.Event) (a account, ok bool) {
 	switch e := e.(type) {
 	case domain.MonthlyBillingDue, domain.ChargeIntentCommitted, domain.ChargeOutcomeSurprise, domain.SubscriptionCancelled,
-		domain.RefundRequested, domain.RefundRecorded, domain.RefundProposed, domain.RefundProposalDismissed, domain.ChargeDisputed:
+		domain.RefundRequested, domain.RefundRecorded, domain.RefundProposed, domain.RefundProposalDismissed, domain.ChargeDisputed,
+		domain.DunningScheduled, domain.DunningWaiting, domain.BillUncollectible, domain.SubscriptionDelinquent: // the decline is the reason still
 		return a, false
 	case domain.CustomerBilled:
 		a.paid = true

@@ -30,6 +30,7 @@ type Bill struct {
 	Code            string              `json:"code,omitempty"`      // of the decline
 	DeclineCode     string              `json:"decline_code,omitempty"`
 	DeclineClass    domain.DeclineClass `json:"decline_class,omitempty"`
+	Dunning         *Dunning            `json:"dunning,omitempty"`
 	Reason          string              `json:"reason,omitempty"` // why the status is what it is
 	Evidence        string              `json:"evidence,omitempty"`
 	Closing         domain.ClosingMode  `json:"closing,omitempty"`
@@ -101,6 +102,22 @@ func (r Reads) Bills(ctx context.Context, customer string, page Page) (List[Bill
 	return list, wrap(err, "list the customer's bills")
 }
 
+// Dunning is what was decided to follow a decline.
+type Dunning struct {
+	NextAttempt   int            `json:"next_attempt,omitempty"`
+	NextAttemptAt *time.Time     `json:"next_attempt_at,omitempty"` // business time
+	Awaits        domain.Awaited `json:"awaits,omitempty"`          // what has to happen before a next attempt
+	Reason        string         `json:"reason,omitempty"`
+	DaysFrom      string         `json:"days_from,omitempty"` // the local day from which the schedule counts
+}
+
+func dunningOf(d domain.Dunning) *Dunning {
+	if d.Reason == "" {
+		return nil // nothing was decided, or what was decided has come to pass
+	}
+	return &Dunning{NextAttempt: d.Attempt, NextAttemptAt: utc(d.At), Awaits: d.Awaits, Reason: d.Reason, DaysFrom: d.From.String()}
+}
+
 func (row *billRow) read() Bill {
 	b := Bill{
 		CustomerID:      domain.CustomerID(row.customer),
@@ -136,6 +153,7 @@ func (row *billRow) read() Bill {
 		Position:        eventstore.Place{Partition: row.partition, Position: row.last},
 	}
 	b.Disputed = row.disputed
+	b.Dunning = dunningOf(row.bill().Dunning)
 	if row.refunded > 0 {
 		refunded := money(row.refunded, row.takenCurrency)
 		b.Refunded = &refunded

@@ -18,8 +18,11 @@ import (
 var Charges = Projection{
 	Name: "charges", Tables: []string{"charges"}, fold: foldCharges,
 	Events: slices.DeleteFunc(slices.Clone(billEvents), func(name string) bool {
-		// A due is not yet a charge, and what goes back of one is told by the
-		// refunds.
+		// A due is not yet a charge, what goes back of one is told by the refunds,
+		// and a declined attempt stays one, whatever is decided to follow.
+		if slices.Contains(names(domain.DunningScheduled{}, domain.DunningWaiting{}, domain.BillUncollectible{}, domain.SubscriptionDelinquent{}), name) {
+			return true
+		}
 		return name == domain.MonthlyBillingDue{}.EventName() || slices.Contains(Refunds.Events, name) || name == domain.ChargeDisputed{}.EventName()
 	}),
 }

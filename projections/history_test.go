@@ -39,7 +39,7 @@ func lawful(t *rapid.T, id domain.CustomerID) []domain.Event {
 			return commands.NewChangeSubscriptionAmount(id, int64(5000+100*i), "usd", p, noon, key(i))
 		},
 		"method": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
-			return commands.NewChangePaymentMethod(id, fmt.Sprintf("pm_%d", i), key(i))
+			return commands.NewChangePaymentMethod(id, fmt.Sprintf("pm_%d", i), time.Time{}, key(i))
 		},
 		"pause": func(i int, _ domain.Period, _ domain.Bill) commands.Command[domain.Customer] {
 			return commands.NewPauseSubscription(id, "asked for", noon, key(i))

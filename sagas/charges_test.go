@@ -56,7 +56,7 @@ func TestChargesDeclineThenRetry(t *testing.T) {
 	s.register("pm_sim_declines_insufficient_funds", "acme")
 	s.charge("acme", november)
 	r.awaitState("acme", november, "declined")
-	s.must(commands.Of(commands.NewChangePaymentMethod("acme", "pm_card_visa", "op-1")))
+	s.must(commands.Of(commands.NewChangePaymentMethod("acme", "pm_card_visa", time.Time{}, "op-1")))
 	r.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: "/v1/charges"}, Kind: sim.CommitThenDrop})
 	s.must(commands.Of(commands.NewRetryCharge("acme", november, 2, commands.StepManual)))
 	r.once(november, "acme")

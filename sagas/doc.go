@@ -46,6 +46,9 @@
 //	a standby that was behind is promoted      the timeline is another one      the same
 //	the data at Stripe are deleted             the look's place is gone         the look goes on by time
 //	declined, and executed a day later         declined, read_again_at          read again after 24 hours; the success is recorded
+//	a decline not decided about                its timer, or the fact before it decided by whichever replica is up
+//	a retry due, its sender dies               its timer                        sent by another one: the row goes with its commit
+//	a retry due, the attempt made by hand      a timer of a former attempt      refused, and dropped: the next decline plans anew
 //
 // The tests are in crash_test.go, resolve_test.go (one for each arm that
 // decides an unknown), commit_test.go and environment_test.go.

@@ -3,6 +3,7 @@ package sagas_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/billonce/billonce/cmd/stripesim/sim"
 	"github.com/billonce/billonce/commands"
@@ -33,7 +34,7 @@ func TestC079_KeysBelongToOneCall(t *testing.T) {
 		s.giveBack("paid", name, 2500)
 		s.awaitRefund("paid", name, domain.RefundStateSucceeded)
 	}
-	s.must(commands.Of(commands.NewChangePaymentMethod("paid", "pm_card_mastercard", "op-2")))
+	s.must(commands.Of(commands.NewChangePaymentMethod("paid", "pm_card_mastercard", time.Time{}, "op-2")))
 	s.charge("paid", november.Next())
 	r.once(november.Next(), "paid")
 

@@ -34,7 +34,7 @@ func TestEveryCrashPointIsReached(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	s := r.start(options{})
+	s := r.start(options{dunning: domain.DunningDays{1}})
 	s.register("pm_card_visa", "due", "lost")
 	s.must(activate("due"))
 	s.charge("lost", november)

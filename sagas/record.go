@@ -86,7 +86,7 @@ func stateOf(s domain.BillStatus) string {
 	switch s {
 	case domain.BillPaid:
 		return stateSucceeded
-	case domain.BillDeclined:
+	case domain.BillDeclined, domain.BillUncollectibleStatus: // its intent is open: a late success, or somebody's retry, still finds the row
 		return stateDeclined
 	case domain.BillRejected:
 		return stateRejected

@@ -70,6 +70,7 @@ type service struct {
 	d         *commands.Dispatcher
 	collector *sagas.Collector
 	scanner   *sagas.DueScanner
+	timers    *sagas.Timers
 	runtime   *tracking.Runtime
 	registrar *sagas.Registrar
 	stop      func()
@@ -90,6 +91,8 @@ type options struct {
 	account     func(context.Context) (string, error)
 
 	proxy *proxy // the spend proxy; nil: none
+
+	dunning domain.DunningDays
 }
 
 // start brings a replica up. Stop, or the end of the test, takes it down in
@@ -137,6 +140,7 @@ func (r *rig) start(o options) *service {
 	s := &service{
 		rig: r, store: store, d: d, collector: collector,
 		scanner: sagas.NewDueScanner(d, clock, 20*time.Millisecond, r.log),
+		timers:  sagas.NewTimers(d, clock, o.dunning, 20*time.Millisecond, r.log),
 		runtime: tracking.New(o.pool, store, tracking.Options{Log: r.log, Poll: 50 * time.Millisecond}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -161,6 +165,7 @@ func (r *rig) start(o options) *service {
 		}
 	})
 	parts.Go(func() { _ = s.scanner.Run(ctx) })
+	parts.Go(func() { _ = s.timers.Run(ctx) })
 	if !o.noCollector {
 		parts.Go(func() {
 			if err := collector.Run(ctx, 5*time.Second); err != nil {

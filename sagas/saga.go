@@ -26,10 +26,17 @@ type Saga[S any] struct {
 	// Correlate names the instance an event belongs to, and the stream its
 	// commands are decided on; ok is false for an event that is none of its own.
 	Correlate func(domain.Event) (id string, stream domain.StreamID, ok bool)
-	// React gives the instance after the event, and the commands that follow.
-	React func(S, domain.Event) (S, []commands.Request)
+	// React gives the instance after the event, and what follows from it.
+	React func(S, domain.Event) (S, Reaction)
 	// Step names where an instance stands, for operators.
 	Step func(S) (step string, attempt int)
+}
+
+// Reaction is what follows from an event: commands to send now, and timers to
+// set or to cancel. Changes of timers hold in the order in which they are given.
+type Reaction struct {
+	Commands []commands.Request
+	Timers   []TimerChange
 }
 
 // Processor is the saga as an effectful tracking processor. State, facts,
@@ -82,6 +89,7 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 		return err
 	}
 	var out outbox[S]
+	var timers []timerChange
 	for _, e := range p.Events {
 		id, stream, ok := s.Correlate(e.Event)
 		if !ok {
@@ -91,12 +99,15 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 		if e.Position <= in.position {
 			continue
 		}
-		var requests []commands.Request
-		in.state, requests = s.React(in.state, e.Event)
+		var reaction Reaction
+		in.state, reaction = s.React(in.state, e.Event)
 		in.position, in.changed = e.Position, true
 		in.version++
-		for _, r := range requests {
+		for _, r := range reaction.Commands {
 			out = append(out, letter[S]{r, stream, in, e})
+		}
+		for _, change := range reaction.Timers {
+			timers = append(timers, timerChange{change, e})
 		}
 	}
 	// Most pages ask for nothing: they lock no partition.
@@ -106,6 +117,9 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 			return err
 		}
 		p.Appended |= grown
+	}
+	if err := changeTimers(ctx, p.Tx, timers); err != nil {
+		return fmt.Errorf("saga %s: %w", s.Name, err)
 	}
 	err := s.save(ctx, p.Tx, byID)
 	crashpoint.Reach("saga.committing")

@@ -252,7 +252,7 @@ func (y *year) change(id domain.CustomerID, c *modelCustomer) {
 func (y *year) card(id domain.CustomerID, c *modelCustomer) {
 	y.t.Helper()
 	c.card = !c.card
-	y.must(commands.Of(commands.NewChangePaymentMethod(id, cardOf(c.card), y.key())))
+	y.must(commands.Of(commands.NewChangePaymentMethod(id, cardOf(c.card), time.Time{}, y.key())))
 }
 
 func (y *year) resume(id domain.CustomerID, c *modelCustomer) {

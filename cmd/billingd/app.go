@@ -40,6 +40,7 @@ type App struct {
 	allowance *sagas.Allowance
 	collector *sagas.Collector
 	scanner   *sagas.DueScanner
+	timers    *sagas.Timers
 	inbox     *sagas.Inbox
 	reconcile *sagas.Reconciler
 	refunds   *sagas.Refunds
@@ -111,6 +112,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	}
 	a.openRegistrar(clock, registry)
 	a.scanner = sagas.NewDueScanner(dispatcher, clock, min(dueEvery, settings.Poll), log)
+	a.timers = sagas.NewTimers(dispatcher, clock, settings.DunningDays, min(dueEvery, settings.Poll), log)
 	hooks, err := a.openNews(dispatcher, gateway, clock, registry)
 	if err != nil {
 		return nil, err
@@ -256,6 +258,7 @@ func (a *App) Run(ctx context.Context) error {
 		"processors": func(ctx context.Context) error { return a.runtime.Run(ctx, a.processors...) },
 		"collector":  func(ctx context.Context) error { return a.collector.Run(ctx, grace*9/10) },
 		"scheduler":  a.scanner.Run,
+		"timers":     a.timers.Run,
 		"inbox":      a.inbox.Run,
 		"reconciler": a.reconcile.Run,
 		"registrar":  a.runRegistrar,

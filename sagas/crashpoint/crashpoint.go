@@ -30,6 +30,8 @@ type Point struct {
 var Points = []Point{
 	{"due.committing", "dues are decided, their facts and the schedule are not committed"},
 	{"due.committed", "dues are on the log; nobody has heard of them"},
+	{"timer.committing", "scheduled commands are decided and their rows deleted, not committed"},
+	{"timer.committed", "scheduled commands are on the log; nobody has heard of them"},
 	{"saga.committing", "the saga has asked for charges; facts, rows and token are not committed"},
 	{"saga.committed", "charges are requested; there are no pre-flight rows yet"},
 	{"preflight.committing", "pre-flight rows are written, not committed"},

@@ -28,22 +28,23 @@ type record struct {
 // open lists the row's states that fit a bill's status. Lease, fence and
 // back-off are the row's own; a claim moves it to sending before a fact follows.
 var open = map[domain.BillStatus][]string{
-	domain.BillRequested:        {"reserved", "sending"},
-	domain.BillStarted:          {"sending"},
-	domain.BillUnknown:          {"unknown", "sending"},
-	domain.BillActionRequired:   {"action_required", "sending"},
-	domain.BillHeld:             {"held", "sending"},
-	domain.BillWaiting:          {"waiting", "reserved", "sending"},
-	domain.BillDeclined:         {"declined"},
-	domain.BillRejected:         {"rejected"},
-	domain.BillNeedsReview:      {"needs_review"},
-	domain.BillClosingStatus:    {"closing", "sending"},
-	domain.BillPaid:             {"succeeded"},
-	domain.BillSettledStatus:    {"void"},
-	domain.BillWrittenOffStatus: {"void"},
-	domain.BillVoid:             {"void"},
-	domain.BillDue:              {},
-	domain.BillFound:            {},
+	domain.BillRequested:           {"reserved", "sending"},
+	domain.BillStarted:             {"sending"},
+	domain.BillUnknown:             {"unknown", "sending"},
+	domain.BillActionRequired:      {"action_required", "sending"},
+	domain.BillHeld:                {"held", "sending"},
+	domain.BillWaiting:             {"waiting", "reserved", "sending"},
+	domain.BillDeclined:            {"declined"},
+	domain.BillRejected:            {"rejected"},
+	domain.BillNeedsReview:         {"needs_review"},
+	domain.BillClosingStatus:       {"closing", "sending"},
+	domain.BillPaid:                {"succeeded"},
+	domain.BillSettledStatus:       {"void"},
+	domain.BillWrittenOffStatus:    {"void"},
+	domain.BillVoid:                {"void"},
+	domain.BillUncollectibleStatus: {"declined"},
+	domain.BillDue:                 {},
+	domain.BillFound:               {},
 }
 
 // billingRecords compares the pre-flight rows of a partition's bills.
@@ -119,7 +120,7 @@ func (r *record) wrong(c *account, period domain.Period, behind bool) string {
 		return "the log never committed its intent " + r.intent
 	case r.state == "succeeded" && b.Status != domain.BillPaid:
 		return fmt.Sprintf("it says succeeded, the log says %s", b.Status)
-	case r.state == "void" && !b.Status.Final():
+	case r.state == "void" && !b.Status.Ended():
 		return fmt.Sprintf("it says void, the log says %s", b.Status)
 	}
 	if charge := r.charge(); r.state == "succeeded" && charge != "" && !slices.Contains(t.charges, charge) {

@@ -20,7 +20,7 @@ type Receipt struct {
 
 // BillState is where a bill stands, read from the log.
 type BillState struct {
-	Status   domain.BillStatus `json:"status" enum:"due,requested,started,unknown,action_required,declined,rejected,held,needs_review,waiting,closing,paid,settled,written_off,void" example:"paid"`
+	Status   domain.BillStatus `json:"status" enum:"due,requested,started,unknown,action_required,declined,rejected,held,needs_review,waiting,closing,paid,settled,written_off,void,uncollectible" example:"paid"`
 	Attempt  int               `json:"attempt" example:"1"`
 	IntentID string            `json:"intent_id" doc:"The PaymentIntent at Stripe; empty as long as there is none."`
 	ChargeID string            `json:"charge_id" doc:"The charge that paid; empty as long as none did."`

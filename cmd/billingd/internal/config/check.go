@@ -19,6 +19,7 @@ import (
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/cmd/internal/settings"
+	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
 
@@ -47,6 +48,7 @@ func (c *check) configure(f flags) Config {
 		Concurrency:    c.Integer("BILLING_CONCURRENCY", f.Concurrency, 1, 1000),
 		LookSince:      c.since("BILLING_LOOK_SINCE", f.LookSince),
 		ReconcileEvery: c.reconcileEvery(f.Reconcile),
+		DunningDays:    c.dunningDays(f.DunningDays),
 		Poll:           c.Duration("BILLING_POLL", f.Poll, 10*time.Millisecond, time.Minute),
 		LogLevel:       c.Level("BILLING_LOG_LEVEL", f.LogLevel),
 	}
@@ -78,6 +80,18 @@ func (c *check) rate(name, value string) float64 {
 		return 0
 	}
 	return r
+}
+
+func (c *check) dunningDays(value string) domain.DunningDays {
+	const name = "BILLING_DUNNING_DAYS"
+	if c.Text(name, value) == "" {
+		return nil
+	}
+	days, err := domain.ParseDunningDays(value)
+	if err != nil {
+		c.Bad(name, err.Error())
+	}
+	return days
 }
 
 // since accepts a day (its beginning in UTC) or an RFC 3339 time.

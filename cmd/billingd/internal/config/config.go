@@ -8,6 +8,7 @@ import (
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/cmd/internal/settings"
+	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas/crashpoint"
 	"github.com/billonce/billonce/sagas/stripegateway"
 )
@@ -40,6 +41,8 @@ type Config struct {
 	LookSince          time.Time         // the first look reads what Stripe holds since then; zero: all
 
 	ReconcileEvery time.Duration // between scheduled reconciliations; 0: only when asked for
+
+	DunningDays domain.DunningDays // after the due day, on which a soft decline is tried again; none: never by itself
 
 	Poll     time.Duration // bound of a lost wake-up
 	ClockURL string        // business time of a Stripe stand-in; empty: the database's
@@ -83,6 +86,7 @@ type flags struct {
 	ProxyAdminURL      string `name:"proxy-admin-url" help:"Where the spend proxy's admin API is, for the vault keys of runs; needs BILLING_PROXY_TOKEN." env:"BILLING_PROXY_ADMIN_URL" placeholder:"URL"`
 	LookSince          string `help:"How far back the first look at Stripe goes, such as 2026-01-01; not set: to the beginning." env:"BILLING_LOOK_SINCE" placeholder:"DATE"`
 	Reconcile          string `name:"reconcile-every" help:"Time between scheduled reconciliations; 0: only when asked for." env:"BILLING_RECONCILE_EVERY" default:"24h" placeholder:"DURATION"`
+	DunningDays        string `help:"Days after the due day on which a declined bill is tried again, or none." env:"BILLING_DUNNING_DAYS" default:"1,3,5,7" placeholder:"DAYS"`
 	Poll               string `help:"How long a lost wake-up can delay anything." env:"BILLING_POLL" default:"1s" placeholder:"DURATION"`
 	ClockURL           string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"BILLING_CLOCK_URL" placeholder:"URL"`
 	LogLevel           string `help:"debug, info, warn or error." env:"BILLING_LOG_LEVEL" default:"info" placeholder:"LEVEL"`

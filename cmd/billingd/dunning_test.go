@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/billonce/billonce/cmd/billingd/internal/config"
+	"github.com/billonce/billonce/cmd/stripesim/sim"
+	"github.com/billonce/billonce/domain"
+)
+
+// dunned is a replica that tries declined bills again after 1, 3, 5 and 7 days.
+func (h *house) dunned() *replica {
+	h.t.Helper()
+	return h.start(func(c *config.Config) { c.DunningDays = domain.DunningDays{1, 3, 5, 7} })
+}
+
+// poor lets the customer's confirms be declined with code, so many times; -1:
+// always.
+func (h *house) poor(id, code string, times int) {
+	h.fault(sim.Fault{Kind: "decline", Code: code, Times: times, Match: sim.Match{Method: "POST", Path: confirms, Customer: "cus_" + id}})
+}
+
+// facts is how often the log has a fact about the customer.
+func (h *house) facts(name, id string) int {
+	return h.count(`SELECT count(*) FROM events WHERE event_type = $1 AND stream_id = 'customer/' || $2`, name, id)
+}
+
+// timers is how many commands are scheduled for the customer.
+func (h *house) timers(id string) int {
+	return h.count(`SELECT count(*) FROM scheduled_commands WHERE customer_id = $1 AND command = 'retry-charge'`, id)
+}
+
+// day lets it be the n-th day after the due day, a minute past midnight.
+func (h *house) day(n int) { h.stripe.SetClock(time.Date(2026, 11, 1+n, 0, 1, 0, 0, time.UTC)) }
+
+func (h *house) reaches(what string, want int, of func() int) {
+	h.t.Helper()
+	got := -1
+	awaitFor(h.t, time.Minute, fmt.Sprintf("%s: %d", what, want), func() bool { got = of(); return got == want }, func() string { return fmt.Sprint(got) })
+}
+
+// A soft decline is tried again on the first day, by two replicas, once, under
+// a key of its own; the bill is paid by the one charge that there is (C013).
+func TestASoftDeclineIsTriedAgainOnTheNextDay(t *testing.T) {
+	h := newHouse(t)
+	r, _ := h.dunned(), h.dunned()
+	h.poor("acme", "insufficient_funds", 1)
+	r.subscribe("acme", "bolt")
+	h.november()
+	h.reaches("a retry is scheduled", 1, func() int { return h.timers("acme") })
+	var story struct {
+		Bill struct {
+			Dunning struct {
+				NextAttempt   int       `json:"next_attempt"`
+				NextAttemptAt time.Time `json:"next_attempt_at"`
+				Reason        string    `json:"reason"`
+			} `json:"dunning"`
+		} `json:"bill"`
+	}
+	if r.get("/v1/customers/acme/periods/2026-11", &story); story.Bill.Dunning.NextAttempt != 2 ||
+		!story.Bill.Dunning.NextAttemptAt.Equal(time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)) || story.Bill.Dunning.Reason == "" {
+		t.Errorf("the story tells of %+v", story.Bill)
+	}
+	h.day(1)
+	awaitFor(t, time.Minute, "paid", func() bool { return r.bill("acme") == "paid" }, func() string { return r.bill("acme") })
+	if charges := h.charges("acme"); len(charges) != 1 {
+		t.Errorf("Stripe has the charges %v", charges)
+	}
+	h.reaches("no timer is left", 0, func() int { return h.timers("acme") })
+	for name, want := range map[string]int{"charge.requested.v1": 2, "charge.declined.v1": 1, "dunning.scheduled.v1": 1, "customer.billed.v1": 1} {
+		if n := h.facts(name, "acme"); n != want {
+			t.Errorf("%d facts %s, want %d", n, name, want)
+		}
+	}
+	if n := h.count(`SELECT count(DISTINCT payload->>'key') FROM events WHERE event_type = 'charge.requested.v1' AND stream_id = 'customer/acme'`); n != 2 {
+		t.Errorf("the two attempts have %d keys", n)
+	}
+	// The trigger once more, and later days, change nothing.
+	posts := h.posts()
+	if a, err := r.post(t.Context(), "/v1/commands/retry-charge", `{"customer_id":"acme","billing_period":"2026-11","attempt":2}`); err != nil || a.Status != http.StatusConflict && a.Status != http.StatusUnprocessableEntity {
+		t.Errorf("a retry of a paid bill is answered %+v, %v", a, err)
+	}
+	h.day(9)
+	h.reaches("nothing is scheduled", 0, func() int { return h.count(`SELECT count(*) FROM scheduled_commands`) })
+	if n := h.posts(); n != posts {
+		t.Errorf("%d calls of a paid bill", n-posts)
+	}
+}
+
+// Soft declines are tried again on the days of the schedule and no more; then
+// the bill is uncollectible and the subscription delinquent, and the log has the
+// reason of each decision. Hard ones are not tried again before the payment
+// method changes, and then once (C080).
+func TestDeclinesInThirtyDays(t *testing.T) {
+	h := newHouse(t)
+	r := h.dunned()
+	hard := map[string]string{"stolen": "stolen_card", "pickup": "pickup_card", "expired": "expired_card"}
+	soft := map[string]string{"funds": "insufficient_funds", "honor": "do_not_honor"}
+	var ids []string
+	for id, code := range hard {
+		ids = append(ids, id)
+		h.poor(id, code, 1)
+	}
+	for id, code := range soft {
+		ids = append(ids, id)
+		h.poor(id, code, -1)
+	}
+	r.subscribe(ids...)
+	h.november()
+	for id := range hard {
+		h.reaches(id+" waits", 1, func() int { return h.facts("dunning.waiting.v1", id) })
+	}
+	for i, day := range []int{1, 3, 5, 7} {
+		for id := range soft {
+			h.reaches(id+" is scheduled", i+1, func() int { return h.facts("dunning.scheduled.v1", id) })
+			h.reaches(id+" has a timer", 1, func() int { return h.timers(id) })
+		}
+		h.day(day)
+		for id := range soft {
+			h.reaches(id+" is declined", i+2, func() int { return h.facts("charge.declined.v1", id) })
+		}
+	}
+	for id := range soft {
+		h.reaches(id+" is uncollectible", 1, func() int { return h.facts("bill.uncollectible.v1", id) })
+		if n := h.facts("subscription.delinquent.v1", id); n != 1 {
+			t.Errorf("%s is delinquent %d times", id, n)
+		}
+	}
+	h.day(29)
+	h.reaches("nothing is scheduled", 0, func() int { return h.count(`SELECT count(*) FROM scheduled_commands`) })
+	for id := range soft {
+		if n := h.facts("charge.requested.v1", id); n != 5 || r.bill(id) != "uncollectible" {
+			t.Errorf("%s was tried %d times and is %s", id, n, r.bill(id))
+		}
+	}
+	if n := h.count(`SELECT count(*) FROM events WHERE event_type LIKE 'dunning.%' AND coalesce(payload->>'reason', '') = ''`); n != 0 {
+		t.Errorf("%d decisions have no reason", n)
+	}
+	for id := range hard {
+		if n := h.facts("charge.requested.v1", id); n != 1 {
+			t.Errorf("%s was tried %d times before its card was changed", id, n)
+		}
+		if status := r.dispatch("change-payment-method", "card-"+id, fmt.Sprintf(`{"customer_id":%q,"payment_method_id":"pm_card_mastercard"}`, id)); status != http.StatusOK {
+			t.Errorf("change of the card of %s: %d", id, status)
+		}
+	}
+	for id := range hard {
+		awaitFor(t, time.Minute, id+" is paid", func() bool { return r.bill(id) == "paid" }, func() string { return r.bill(id) })
+		if n := h.facts("charge.requested.v1", id); n != 2 || len(h.charges(id)) != 1 {
+			t.Errorf("%s was tried %d times, and has the charges %v", id, n, h.charges(id))
+		}
+	}
+}
