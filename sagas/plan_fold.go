@@ -40,10 +40,10 @@ func (f *sagaFold[S]) take(r eventstore.Recorded) (steps []PlanStep) {
 		before := *in
 		f.before[id] = &before
 	}
-	state, requests := f.saga.React(in.state, r.Event)
+	state, reaction := f.saga.React(in.state, r.Event)
 	in.state, in.position = state, r.Position
 	in.version++
-	for _, req := range requests {
+	for _, req := range reaction.Commands {
 		in.key = req.Key()
 		if r.Position < f.from {
 			continue
