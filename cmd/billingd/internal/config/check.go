@@ -89,7 +89,7 @@ func (c *check) dunningDays(value string) domain.DunningDays {
 	}
 	days, err := domain.ParseDunningDays(value)
 	if err != nil {
-		c.Bad(name, err.Error())
+		c.Bad(name, "%v", err)
 	}
 	return days
 }
