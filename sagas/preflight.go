@@ -75,6 +75,13 @@ func preflight(ctx context.Context, p *tracking.Page) error {
 			goOn = append(goOn, string(e.CustomerID))
 		}
 	}
+	if p.Redelivery() {
+		ended, err := overtaken(ctx, p, append(first, later...))
+		if err != nil {
+			return err
+		}
+		paid, void, closing = append(paid, ended.paid...), append(void, ended.void...), append(closing, ended.closing...)
+	}
 	if err := reserve(ctx, p.Tx, first); err != nil {
 		return err
 	}

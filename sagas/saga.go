@@ -177,11 +177,17 @@ func settledAlready(unit *commands.Unit, e domain.Event) string {
 	if !ok {
 		return ""
 	}
-	switch b, _ := unit.Customer(c).Bill(p); {
-	case b.Status == domain.BillPaid:
+	b, _ := unit.Customer(c).Bill(p)
+	return settledAs(b.Status)
+}
+
+// settledAs words that for a bill's status.
+func settledAs(status domain.BillStatus) string {
+	switch {
+	case status == domain.BillPaid:
 		return "already billed"
-	case b.Status.Known():
-		return "already " + string(b.Status)
+	case status.Known():
+		return "already " + string(status)
 	}
 	return ""
 }

@@ -166,7 +166,7 @@ func (r *Runtime) Retry(ctx context.Context, name, sequenceKey, actor string) (d
 
 // retryOne handles the first waiting letter of a sequence.
 func (r *Runtime) retryOne(ctx context.Context, p *processor, partition int16, sequenceKey, actor string) (position int64, note string, err error) {
-	page := &Page{Processor: p.Name}
+	page := &Page{Processor: p.Name, redelivery: true}
 	err = pgx.BeginFunc(ctx, r.pool, func(tx pgx.Tx) (err error) {
 		if page.replayUntil[partition], err = lockToken(ctx, tx, p.Name, partition); err != nil {
 			return err

@@ -49,8 +49,14 @@ type Page struct {
 	Appended uint64
 
 	replayUntil [eventstore.Partitions]int64
+	redelivery  bool
 	note        string
 }
+
+// Redelivery reports whether an operator has asked for the page: its one event
+// was set aside, and the log may hold what came about while it waited, ahead of
+// the processor.
+func (p *Page) Redelivery() bool { return p.redelivery }
 
 // Note says, in a few words, why handling the page came to nothing, such as
 // "already billed". Of an event that was set aside and is handled after all it is
