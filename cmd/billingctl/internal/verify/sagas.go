@@ -136,11 +136,15 @@ func (w *worker) schedules(ctx context.Context, a *auditor) error {
 				differs(c, fmt.Sprintf("its next period is %q", next))
 			case partition != c.partition:
 				differs(c, fmt.Sprintf("it stands in partition %d, its customer in %d", partition, c.partition))
-			case sub.Status == domain.SubscriptionEnded: // a due that is late is moved on by the scanner
-			case sub.Bills(period) && !due.Equal(sub.DueAt(period)):
-				differs(c, fmt.Sprintf("%s falls due at %s, not at %s", period, sub.DueAt(period).UTC().Format(time.RFC3339), due.UTC().Format(time.RFC3339)))
-			case !sub.Bills(period) && !resting:
-				differs(c, fmt.Sprintf("the subscription is paused, and %s falls due at %s", period, due.UTC().Format(time.RFC3339)))
+			case resting:
+				if owed, at := c.state.NextDue(period); !owed.IsZero() {
+					differs(c, fmt.Sprintf("%s falls due at %s, not never", owed, at.Format(time.RFC3339)))
+				}
+			case sub.Status == domain.SubscriptionEnded: // the scanner moves it on when its time has come
+			case !sub.Bills(period):
+				differs(c, fmt.Sprintf("%s does not fall due, at %s or ever", period, due.UTC().Format(time.RFC3339)))
+			case !due.Equal(sub.DueAt(period)):
+				differs(c, fmt.Sprintf("%s falls due at %s, not at %s", period, sub.DueAt(period).Format(time.RFC3339), due.UTC().Format(time.RFC3339)))
 			}
 			return nil
 		})
