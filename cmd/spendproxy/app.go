@@ -34,6 +34,7 @@ type App struct {
 	ledger   *ledger.Ledger
 	proxy    *proxy.Proxy
 	metrics  http.Handler
+	crowd    *crowd
 	admin    http.Handler
 
 	api, side net.Listener // side is the admin API's own; nil: it is on api
@@ -51,6 +52,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	a.crowd = newCrowd(settings.IdleConnections, registry)
 	if err := stripekey.Watch(settings.Key.Reveal(), log, registry); err != nil {
 		return nil, fmt.Errorf("watch the upstream key: %w", err)
 	}
@@ -157,6 +159,7 @@ func (a *App) Run(ctx context.Context) error {
 	var servers []*http.Server
 	serve := func(l net.Listener, h http.Handler) {
 		s := newServer(h, a.log)
+		a.crowd.watch(s)
 		servers = append(servers, s)
 		parts.Go(func() {
 			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -11,6 +11,7 @@
 //	--timeout           SPENDPROXY_TIMEOUT           80s: of a call to Stripe; longer than the callers' own
 //	--db-pool           SPENDPROXY_DB_POOL           16 connections
 //	--clock-url         SPENDPROXY_CLOCK_URL         none: business time is the database's clock
+//	--idle-connections  SPENDPROXY_IDLE_CONNECTIONS  1000 with nothing asked; beyond it the oldest is closed
 //	--audit-keep        SPENDPROXY_AUDIT_KEEP        none: the audit is kept for ever
 //	--log-level         SPENDPROXY_LOG_LEVEL         info
 //	--shutdown-grace    SPENDPROXY_SHUTDOWN_GRACE    90s

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime/debug"
@@ -11,10 +14,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/billonce/billonce/cmd/spendproxy/internal/config"
 )
 
 // Case C131: ten thousand connections that say nothing, or half a request, cost
-// little memory, and others are served meanwhile.
+// little memory, since few of them may wait at a time, and others are served
+// meanwhile.
 func TestC131_IdleConnections(t *testing.T) {
 	const crowd = 10_000
 	stripe := newUpstream(t, says(200, aCharge))
@@ -57,7 +63,8 @@ func TestC131_IdleConnections(t *testing.T) {
 			most = max(most, resident(t, c.cmd.Process.Pid))
 		}
 	}
-	limit := int64(256 << 20)
+	t.Logf("%d connections cost %d MiB", crowd, (most-before)>>20)
+	limit := int64(96 << 20)
 	if slices.Contains(buildSettings(t), debug.BuildSetting{Key: "-race", Value: "true"}) {
 		limit *= 5 // the race detector's own memory of it
 	}
@@ -69,6 +76,61 @@ func TestC131_IdleConnections(t *testing.T) {
 		_, err := conns[0].Read(make([]byte, 1))
 		return err != nil && !os.IsTimeout(err)
 	})
+}
+
+// Of the connections that wait, those that have waited longest are closed once
+// there are too many. Whoever is being served is not among them, and who comes
+// next is served.
+func TestACrowdOfSilentConnections(t *testing.T) {
+	t.Parallel()
+	const most, silent = 16, 50
+	arrived, release := make(chan struct{}), make(chan struct{})
+	stripe := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/charges/ch_slow" {
+			close(arrived)
+			<-release
+		}
+		says(200, aCharge)(w, r)
+	})
+	r := newRigAt(t, stripe.URL, func(c *config.Config) { c.IdleConnections = most })
+	key := r.free(1_000_000)
+	slow := make(chan answer, 1)
+	go func() { slow <- r.get(key, "/v1/charges/ch_slow") }()
+	<-arrived
+	conns := make([]net.Conn, silent)
+	for n := range conns {
+		conn, err := net.Dial("tcp", r.app.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if conns[n] = conn; n%2 == 1 {
+			if _, err := io.WriteString(conn, "GET /v1/charges/ch_1 HTTP/1.1\r\nHo"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for n, conn := range conns[:silent-most-1] { // the last one may wait yet to be accepted
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // sooner than their header's time is up
+		if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+			t.Errorf("connection %d is left: %v", n, err)
+		}
+	}
+	r.charge(key, 1000).want(t, "beside them", 200, "")
+	if _, err := fmt.Fprintf(conns[silent-1], "st: x\r\nAuthorization: Bearer %s\r\n\r\n", key); err != nil {
+		t.Error(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conns[silent-1]), nil)
+	if err != nil || res.StatusCode != 200 {
+		t.Fatalf("one that goes on with its header: %v, %v", res, err)
+	}
+	res.Body.Close()
+	close(release)
+	a := <-slow
+	a.want(t, "the slow one", 200, "")
+	if text := r.get(key, "/metrics").body; !strings.Contains(text, "spendproxy_connections_closed_total") || strings.Contains(text, "spendproxy_connections_closed_total 0\n") {
+		t.Error("what was closed is not counted")
+	}
 }
 
 // buildSettings are those that this program was built with.

@@ -92,7 +92,7 @@ func (r *rig) open(upstream string, change func(*config.Config)) *App {
 		r.t.Fatal(err)
 	}
 	given := config.Config{
-		Listen: "127.0.0.1:0", Upstream: base, Key: settings.NewSecret(stripeKey), Timeout: 80 * time.Second, Database: settings.NewSecret(r.dsn), DBPool: 8,
+		Listen: "127.0.0.1:0", Upstream: base, Key: settings.NewSecret(stripeKey), Timeout: 80 * time.Second, Database: settings.NewSecret(r.dsn), DBPool: 8, IdleConnections: 1000,
 		Tokens: admin.Tokens{Admin: adminToken, Service: serviceToken}, Grace: 20 * time.Second,
 	}
 	if change != nil {

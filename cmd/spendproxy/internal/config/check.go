@@ -23,14 +23,15 @@ type check struct{ settings.Check }
 // configure checks every setting.
 func (c *check) configure(f flags) Config {
 	config := Config{
-		Listen:   c.listen("SPENDPROXY_LISTEN", f.Listen),
-		PortFile: c.Optional("SPENDPROXY_PORT_FILE", f.PortFile),
-		Key:      c.stripeKey(),
-		Timeout:  c.Duration("SPENDPROXY_TIMEOUT", f.Timeout, 10*time.Millisecond, 10*time.Minute),
-		Database: c.database(),
-		DBPool:   c.Integer("SPENDPROXY_DB_POOL", f.DBPool, 4, 1000),
-		LogLevel: c.Level("SPENDPROXY_LOG_LEVEL", f.LogLevel),
-		Grace:    c.Duration("SPENDPROXY_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 30*time.Minute),
+		Listen:          c.listen("SPENDPROXY_LISTEN", f.Listen),
+		PortFile:        c.Optional("SPENDPROXY_PORT_FILE", f.PortFile),
+		Key:             c.stripeKey(),
+		Timeout:         c.Duration("SPENDPROXY_TIMEOUT", f.Timeout, 10*time.Millisecond, 10*time.Minute),
+		Database:        c.database(),
+		DBPool:          c.Integer("SPENDPROXY_DB_POOL", f.DBPool, 4, 1000),
+		IdleConnections: c.Integer("SPENDPROXY_IDLE_CONNECTIONS", f.IdleConnections, 16, 1_000_000),
+		LogLevel:        c.Level("SPENDPROXY_LOG_LEVEL", f.LogLevel),
+		Grace:           c.Duration("SPENDPROXY_SHUTDOWN_GRACE", f.ShutdownGrace, time.Second, 30*time.Minute),
 	}
 	if c.Optional("SPENDPROXY_ADMIN_LISTEN", f.AdminListen) != "" {
 		config.AdminListen = c.listen("SPENDPROXY_ADMIN_LISTEN", f.AdminListen)

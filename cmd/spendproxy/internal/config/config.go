@@ -24,6 +24,8 @@ type Config struct {
 	Database settings.Secret
 	DBPool   int // connections at most
 
+	IdleConnections int // that wait with nothing asked, at most
+
 	Tokens    admin.Tokens
 	ClockURL  string // business time of a Stripe stand-in; empty: the database's
 	LogLevel  slog.Level
@@ -34,16 +36,17 @@ type Config struct {
 // flags are the settings that may come by command line, as text, so that all
 // that is wrong with them is found in one go.
 type flags struct {
-	Listen        string `help:"Address of the API for callers with vault keys." env:"SPENDPROXY_LISTEN" default:"127.0.0.1:8081" placeholder:"HOST:PORT"`
-	AdminListen   string `help:"Address of the admin API; not set: /admin/v1 of the former." env:"SPENDPROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
-	PortFile      string `help:"File to write the addresses to, once the proxy listens on them." env:"SPENDPROXY_PORT_FILE" placeholder:"PATH"`
-	Upstream      string `help:"Where Stripe's API is." env:"SPENDPROXY_UPSTREAM" default:"https://api.stripe.com" placeholder:"URL"`
-	Timeout       string `help:"Time limit of one call to Stripe; longer than the callers' own." env:"SPENDPROXY_TIMEOUT" default:"80s" placeholder:"DURATION"`
-	DBPool        string `name:"db-pool" help:"Database connections at most." env:"SPENDPROXY_DB_POOL" default:"16" placeholder:"N"`
-	ClockURL      string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"SPENDPROXY_CLOCK_URL" placeholder:"URL"`
-	AuditKeep     string `help:"How long rows of the audit are kept, such as 2160h or 90d; not set: for ever." env:"SPENDPROXY_AUDIT_KEEP" placeholder:"DURATION"`
-	LogLevel      string `help:"debug, info, warn or error." env:"SPENDPROXY_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
-	ShutdownGrace string `help:"Time for calls under way when the proxy is stopped." env:"SPENDPROXY_SHUTDOWN_GRACE" default:"90s" placeholder:"DURATION"`
+	Listen          string `help:"Address of the API for callers with vault keys." env:"SPENDPROXY_LISTEN" default:"127.0.0.1:8081" placeholder:"HOST:PORT"`
+	AdminListen     string `help:"Address of the admin API; not set: /admin/v1 of the former." env:"SPENDPROXY_ADMIN_LISTEN" placeholder:"HOST:PORT"`
+	PortFile        string `help:"File to write the addresses to, once the proxy listens on them." env:"SPENDPROXY_PORT_FILE" placeholder:"PATH"`
+	Upstream        string `help:"Where Stripe's API is." env:"SPENDPROXY_UPSTREAM" default:"https://api.stripe.com" placeholder:"URL"`
+	Timeout         string `help:"Time limit of one call to Stripe; longer than the callers' own." env:"SPENDPROXY_TIMEOUT" default:"80s" placeholder:"DURATION"`
+	DBPool          string `name:"db-pool" help:"Database connections at most." env:"SPENDPROXY_DB_POOL" default:"16" placeholder:"N"`
+	IdleConnections string `help:"Connections with nothing asked at most; beyond it, whichever has waited longest is closed." env:"SPENDPROXY_IDLE_CONNECTIONS" default:"1000" placeholder:"N"`
+	ClockURL        string `name:"clock-url" help:"Follow the clock of a Stripe stand-in; refused with a live key." env:"SPENDPROXY_CLOCK_URL" placeholder:"URL"`
+	AuditKeep       string `help:"How long rows of the audit are kept, such as 2160h or 90d; not set: for ever." env:"SPENDPROXY_AUDIT_KEEP" placeholder:"DURATION"`
+	LogLevel        string `help:"debug, info, warn or error." env:"SPENDPROXY_LOG_LEVEL" default:"info" placeholder:"LEVEL"`
+	ShutdownGrace   string `help:"Time for calls under way when the proxy is stopped." env:"SPENDPROXY_SHUTDOWN_GRACE" default:"90s" placeholder:"DURATION"`
 }
 
 // Load reads the environment and args (without the program's name) and checks

@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:8081" || c.AdminListen != "" || c.Upstream.String() != "https://api.stripe.com" || c.Timeout != 80*time.Second ||
-		c.DBPool != 16 || c.Grace != 90*time.Second || c.Tokens.Admin != "" || c.ClockURL != "" || c.AuditKeep != 0 {
+		c.DBPool != 16 || c.Grace != 90*time.Second || c.Tokens.Admin != "" || c.ClockURL != "" || c.AuditKeep != 0 || c.IdleConnections != 1000 {
 		t.Errorf("%+v", c)
 	}
 	if c.Key.Reveal() != "rk_test_MARKER" || strings.Contains(fmt.Sprintf("%v %+v %#v", c, c, c), "MARKER") {
@@ -64,20 +64,21 @@ func TestSettings(t *testing.T) {
 // Every fault is named at once, with its setting and without its value.
 func TestFaults(t *testing.T) {
 	for name, values := range map[string][]string{
-		"SPENDPROXY_LISTEN":         {"", " ", "MARKER", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"},
-		"SPENDPROXY_ADMIN_LISTEN":   {"", "MARKER"},
-		"SPENDPROXY_PORT_FILE":      {"", " "},
-		"SPENDPROXY_UPSTREAM":       {"", "MARKER", "ftp://MARKER", "https://u:MARKER@x/", "https://x/?MARKER", "https://x/#MARKER", "https://x/a%2fb", "https://x//a", "http://api.stripe.com", "http://8.8.8.8"},
-		"SPENDPROXY_STRIPE_KEY":     {"", " ", "MARKER", "pk_test_MARKER", "vk_MARKER", "sk_test_MARKER x", "sk_"},
-		"SPENDPROXY_DATABASE_URL":   {"", "postgres://u:MARKER@[x/y", "MARKER://x"},
-		"SPENDPROXY_DB_POOL":        {"", "MARKER", "0", "-1", "3", "99999"},
-		"SPENDPROXY_TIMEOUT":        {"", "MARKER", "0", "-1s", "1h"},
-		"SPENDPROXY_CLOCK_URL":      {"", "MARKER", "ftp://x", "http://u:MARKER@x/"},
-		"SPENDPROXY_LOG_LEVEL":      {"", "MARKER", "INFO"},
-		"SPENDPROXY_SHUTDOWN_GRACE": {"", "MARKER", "0s"},
-		"SPENDPROXY_AUDIT_KEEP":     {"", " ", "MARKER", "0", "-1d", "1h", "23h59m", "0d", "1.5d", "70000d"},
-		"SPENDPROXY_ADMIN_TOKEN":    {"", " ", "MARKER", "null"},
-		"SPENDPROXY_SERVICE_TOKEN":  {"", "MARKER short"},
+		"SPENDPROXY_LISTEN":           {"", " ", "MARKER", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"},
+		"SPENDPROXY_ADMIN_LISTEN":     {"", "MARKER"},
+		"SPENDPROXY_PORT_FILE":        {"", " "},
+		"SPENDPROXY_UPSTREAM":         {"", "MARKER", "ftp://MARKER", "https://u:MARKER@x/", "https://x/?MARKER", "https://x/#MARKER", "https://x/a%2fb", "https://x//a", "http://api.stripe.com", "http://8.8.8.8"},
+		"SPENDPROXY_STRIPE_KEY":       {"", " ", "MARKER", "pk_test_MARKER", "vk_MARKER", "sk_test_MARKER x", "sk_"},
+		"SPENDPROXY_DATABASE_URL":     {"", "postgres://u:MARKER@[x/y", "MARKER://x"},
+		"SPENDPROXY_DB_POOL":          {"", "MARKER", "0", "-1", "3", "99999"},
+		"SPENDPROXY_TIMEOUT":          {"", "MARKER", "0", "-1s", "1h"},
+		"SPENDPROXY_CLOCK_URL":        {"", "MARKER", "ftp://x", "http://u:MARKER@x/"},
+		"SPENDPROXY_LOG_LEVEL":        {"", "MARKER", "INFO"},
+		"SPENDPROXY_SHUTDOWN_GRACE":   {"", "MARKER", "0s"},
+		"SPENDPROXY_IDLE_CONNECTIONS": {"", "MARKER", "0", "15", "-1"},
+		"SPENDPROXY_AUDIT_KEEP":       {"", " ", "MARKER", "0", "-1d", "1h", "23h59m", "0d", "1.5d", "70000d"},
+		"SPENDPROXY_ADMIN_TOKEN":      {"", " ", "MARKER", "null"},
+		"SPENDPROXY_SERVICE_TOKEN":    {"", "MARKER short"},
 	} {
 		for _, value := range values {
 			t.Run(name+"="+value, func(t *testing.T) {
