@@ -79,6 +79,7 @@ func TestUsage(t *testing.T) {
 		{"saga plan", "expected \"<processor>\""},
 		{"saga plan billing", "DATABASE_URL is needed"},
 		{"saga plan billing --from here", "--from must be"},
+		{"saga plan billing --to here", "--to must be"},
 		{"saga plan billing --apply --reason x", "--apply needs --digest"},
 		{"saga plan billing --apply --digest x", "--apply needs --digest"},
 		{"saga plan billing --digest x", "--digest goes with --apply"},

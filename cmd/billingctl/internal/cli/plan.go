@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
 	"github.com/billonce/billonce/domain"
@@ -25,6 +26,7 @@ type (
 		From      string `help:"The first position that is read again." default:"beginning" placeholder:"POSITION"`
 		Apply     bool   `help:"Let the processor read the log again, if the plan is the one of --digest."`
 		Digest    string `help:"Digest of the plan that you have read." placeholder:"DIGEST"`
+		To        string `help:"The to of the plan that you have read: what follows from facts after it is marked, so that a refusal shows what has come since." placeholder:"POSITION"`
 		Reason    string `help:"Why, for whoever reads the record later." placeholder:"TEXT"`
 	}
 	plansCommand struct{}
@@ -40,29 +42,35 @@ func (planCommand) Help() string {
 }
 
 // options checks the flags.
-func (p planCommand) options() (from int64, err error) {
+func (p planCommand) options() (from, read int64, err error) {
 	switch {
 	case p.Apply && (p.Digest == "" || p.Reason == ""):
-		return 0, usage("--apply needs --digest of the plan that you have read, and --reason")
+		return 0, 0, usage("--apply needs --digest of the plan that you have read, and --reason")
 	case !p.Apply && p.Digest != "":
-		return 0, usage("--digest goes with --apply")
-	case p.From == "beginning":
-		return 1, nil
+		return 0, 0, usage("--digest goes with --apply")
 	}
-	if from, err = position(p.From); err != nil {
-		return 0, usage("--from must be a position such as 40213 or 17-40213, or beginning")
+	from, read = 1, math.MaxInt64
+	if p.From != "beginning" {
+		if from, err = position(p.From); err != nil {
+			return 0, 0, usage("--from must be a position such as 40213 or 17-40213, or beginning")
+		}
 	}
-	return from, nil
+	if p.To != "" {
+		if read, err = position(p.To); err != nil {
+			return 0, 0, usage("--to must be a position such as 40213")
+		}
+	}
+	return from, read, nil
 }
 
 // Run prints the plan, and carries it out if asked to.
 func (p planCommand) Run(s *shell) error {
-	from, err := p.options()
+	from, read, err := p.options()
 	if err != nil {
 		return err
 	}
 	return s.withLog(func(store *eventstore.Store) error {
-		out := newSteps(s)
+		out := &steps{out: bufio.NewWriter(s.Out), json: s.asJSON(), read: read}
 		var plan sagas.Plan
 		if p.Apply {
 			plan, err = sagas.ApplyPlan(s.ctx, store, p.Processor, from, sagas.SignOff{Digest: p.Digest, Actor: actor(), Reason: p.Reason}, out.step)
@@ -103,9 +111,8 @@ type steps struct {
 	out   *bufio.Writer
 	json  bool
 	begun bool
+	read  int64 // up to where somebody has read the plan before
 }
-
-func newSteps(s *shell) *steps { return &steps{out: bufio.NewWriter(s.Out), json: s.asJSON()} }
 
 func (w *steps) step(p sagas.PlanStep) error {
 	if w.json {
@@ -133,6 +140,9 @@ func (w *steps) step(p sagas.PlanStep) error {
 		if at := p.At.String(); at != "" {
 			state += " " + at
 		}
+	}
+	if p.Cause.Position > w.read {
+		state += ", since then"
 	}
 	_, err := fmt.Fprintf(w.out, stepFormat, p.Cause, p.Command, p.Instance, p.Key, state)
 	return err

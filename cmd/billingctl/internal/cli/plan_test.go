@@ -74,8 +74,8 @@ func TestSagaPlan(t *testing.T) {
 		return sum
 	}
 	before := tokens()
-	refused := billingctl(t, "", "saga", "plan", "billing", "--apply", "--digest", old, "--reason", "a key was lost")
-	if refused.code != exitFailed || !planLine.MatchString(refused.out) || !strings.Contains(refused.out, "cust_3/2026-12") || !strings.Contains(refused.err, "nothing was changed") || tokens() != before {
+	refused := billingctl(t, "", "saga", "plan", "billing", "--apply", "--digest", old, "--to", "9", "--reason", "a key was lost")
+	if refused.code != exitFailed || !planLine.MatchString(refused.out) || strings.Count(refused.out, "  NEW, since then\n") != 1 || strings.Count(refused.out, "since then") != 1 || !strings.Contains(refused.err, "nothing was changed") || tokens() != before {
 		t.Errorf("an old digest: %+v, tokens %d and %d", refused, before, tokens())
 	}
 	digest := plan("4 3 1", "--apply", "--reason", "a key was lost", "--digest", planLine.FindStringSubmatch(refused.out)[5])
