@@ -94,9 +94,9 @@ func TestWaitingAppendsShareACommit(t *testing.T) {
 	}
 }
 
-// A group is bounded, and appends to one stream or under one key are answered
-// in the order they came.
-func TestQueueKeepsOrderAndBounds(t *testing.T) {
+// However many equal appends wait, one is written and all others are answered
+// with its receipt. Which one is not said: two committers may have two of them.
+func TestQueueWritesEqualAppendsOnce(t *testing.T) {
 	t.Parallel()
 	s, release := occupied(t)
 	const n = 3 * eventstore.GroupMost
@@ -118,11 +118,11 @@ func TestQueueKeepsOrderAndBounds(t *testing.T) {
 	}
 	release()
 	waiting.Wait()
-	if len(order) != 1 || order[0] != 0 {
-		t.Errorf("of %d equal appends %v were the first", n, order)
+	if len(order) != 1 {
+		t.Fatalf("of %d equal appends %v were the first", n, order)
 	}
-	if got := methods(load(t, s, "ada")); !slices.Equal(got, []string{"pm_0"}) {
-		t.Errorf("ada has %q", got)
+	if got := methods(load(t, s, "ada")); !slices.Equal(got, []string{fmt.Sprint("pm_", order[0])}) {
+		t.Errorf("ada has %q, the first was append %d", got, order[0])
 	}
 }
 

@@ -128,7 +128,6 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64) (connected 
 		return false, err
 	}
 	tell(heard, everyPartition)
-	r.heard(everyPartition)
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
@@ -136,7 +135,6 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64) (connected 
 		}
 		if partitions := r.store.Heard(n.Payload); partitions != 0 {
 			tell(heard, partitions)
-			r.heard(partitions)
 		}
 	}
 }

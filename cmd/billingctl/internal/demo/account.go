@@ -55,6 +55,12 @@ func (d *demo) account(ctx context.Context) error {
 	d.say("  at Stripe        %d POSTs without a key, %d with a key of other parameters; %s answered by a replay, %d by a conflict",
 		count.UnkeyedPOSTs, count.Mismatches, plural(int(count.Replays), "repeat was", "repeats were"), count.Conflicts)
 	d.pace(movements, costBetween(nil, measured))
+	troubled, err := d.trouble(ctx)
+	if err != nil {
+		return err
+	}
+	a.findings = append(a.findings, troubled...)
+	d.say("")
 	replayed, err := d.replay(ctx)
 	if err != nil {
 		return err

@@ -359,23 +359,3 @@ func TestFeedEndsWithTheService(t *testing.T) {
 		t.Errorf("it ended after %s", time.Since(begun))
 	}
 }
-
-// A cursor of a log that had more, as one that was restored since, is refused:
-// whoever went on from there would miss what comes next.
-func TestFeedRefusesACursorAheadOfTheLog(t *testing.T) {
-	t.Parallel()
-	i := start(t)
-	i.fill(3)
-	f := i.follow("/v1/events/stream", "")
-	f.facts(6)
-	t.Run("another log", func(t *testing.T) {
-		i := start(t)
-		i.register("alice")
-		if p := i.get("/v1/events/stream", "Last-Event-ID", f.last).problem(t); p.Status != http.StatusConflict || p.Code != "ahead_of_log" {
-			t.Errorf("got %+v", p)
-		}
-		if facts := i.follow("/v1/events/stream?after=1-1", "").facts(0); len(facts) != 0 { // a place is taken as it is
-			t.Errorf("got %+v", facts)
-		}
-	})
-}
