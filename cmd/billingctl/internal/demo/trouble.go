@@ -22,12 +22,9 @@ const (
 	late     = "demo_late"   // joins when the run may take no more
 )
 
-// afterDunning is when every day of the schedule is over.
-var afterDunning = clockDue.AddDate(0, 0, 12)
-
 // trouble lets three more customers join the month: one meets the cap, one is
-// declined and pays two days later, one is declined for good. Then the run is
-// closed, and its report held against the other two books.
+// declined and pays when it is tried again, one is declined for good and written
+// off. Then the run is closed, and its report held against the other two books.
 func (d *demo) trouble(ctx context.Context) (findings []string, err error) {
 	find := func(format string, args ...any) { findings = append(findings, fmt.Sprintf(format, args...)) }
 	d.say("\nThree more customers join the month, and none of them pays at once:\n")
@@ -63,14 +60,14 @@ func (d *demo) trouble(ctx context.Context) (findings []string, err error) {
 	if err := d.awaitBill(ctx, trustful, domain.BillPaid); err != nil {
 		return nil, err
 	}
-	d.say("                   a day later %s is tried again by itself, and pays; the stolen card is not touched", trustful)
-	if err := d.stand.SetClock(ctx, afterDunning); err != nil {
+	d.say("                   a day later %s is tried again by itself, and pays", trustful)
+	if err := d.command(ctx, "write-off-billing", "demo-stolen", map[string]any{"customer_id": thief, "billing_period": d.period, "reason": "the card was stolen"}); err != nil {
 		return nil, err
 	}
-	if err := d.awaitBill(ctx, thief, "uncollectible"); err != nil {
+	if err := d.awaitBill(ctx, thief, domain.BillWrittenOffStatus); err != nil {
 		return nil, err
 	}
-	d.say("                   a week later %s is given up: uncollectible", thief)
+	d.say("                   the bill of %s waits for another card, and is written off by an operator", thief)
 	report, err := d.closeRun(ctx)
 	if err != nil {
 		return nil, err
@@ -101,8 +98,8 @@ func (d *demo) trouble(ctx context.Context) (findings []string, err error) {
 	if len(findings) > 0 {
 		equal = "which is not what the other books say"
 	}
-	d.say("  closed           the run %s of %s: %s declined, %s; %s", d.period, plural(int(report.Bills), "bill", "bills"),
-		plural(declines(report), "attempt was", "attempts were"), "one bill given up", equal)
+	d.say("  closed           the run %s of %s: %s declined, one bill written off; %s", d.period, plural(int(report.Bills), "bill", "bills"),
+		plural(declines(report), "attempt was", "attempts were"), equal)
 	return findings, nil
 }
 
