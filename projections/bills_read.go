@@ -31,6 +31,7 @@ type Bill struct {
 	DeclineCode     string              `json:"decline_code,omitempty"`
 	DeclineClass    domain.DeclineClass `json:"decline_class,omitempty"`
 	Dunning         *Dunning            `json:"dunning,omitempty"`
+	CustomerAction  *CustomerAction     `json:"customer_action,omitempty"`
 	Reason          string              `json:"reason,omitempty"` // why the status is what it is
 	Evidence        string              `json:"evidence,omitempty"`
 	Closing         domain.ClosingMode  `json:"closing,omitempty"`
@@ -111,6 +112,24 @@ type Dunning struct {
 	DaysFrom      string         `json:"days_from,omitempty"` // the local day from which the schedule counts
 }
 
+// CustomerAction is what the customer must do before a bill can be paid. The
+// intent's client secret, with which a page of the shop lets them do it, is not
+// kept here: whoever serves that page reads it from Stripe by the intent's id.
+type CustomerAction struct {
+	Kind     string `json:"kind"` // authenticate
+	IntentID string `json:"intent_id"`
+	Help     string `json:"help"`
+}
+
+// actionOf is what b waits for the customer to do.
+func actionOf(b domain.Bill) *CustomerAction {
+	if b.IntentID == "" || b.Status != domain.BillActionRequired && (b.Status != domain.BillDeclined || b.Dunning.Awaits != domain.AwaitsCustomer) {
+		return nil
+	}
+	return &CustomerAction{Kind: "authenticate", IntentID: b.IntentID,
+		Help: "let the customer confirm this PaymentIntent on a page of yours; its success is recorded when Stripe tells of it, and retry-charge asks once more without them"}
+}
+
 func dunningOf(d domain.Dunning) *Dunning {
 	if d.Reason == "" {
 		return nil // nothing was decided, or what was decided has come to pass
@@ -153,7 +172,8 @@ func (row *billRow) read() Bill {
 		Position:        eventstore.Place{Partition: row.partition, Position: row.last},
 	}
 	b.Disputed = row.disputed
-	b.Dunning = dunningOf(row.bill().Dunning)
+	bill := row.bill()
+	b.Dunning, b.CustomerAction = dunningOf(bill.Dunning), actionOf(bill)
 	if row.refunded > 0 {
 		refunded := money(row.refunded, row.takenCurrency)
 		b.Refunded = &refunded

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,4 +154,119 @@ func TestDeclinesInThirtyDays(t *testing.T) {
 			t.Errorf("%s was tried %d times, and has the charges %v", id, n, h.charges(id))
 		}
 	}
+}
+
+// standing is what a bill's reader is told of what comes next.
+type standing struct {
+	Bill struct {
+		Status  string
+		Dunning struct {
+			Awaits string
+		}
+		CustomerAction struct {
+			Kind     string
+			IntentID string `json:"intent_id"`
+		} `json:"customer_action"`
+	}
+}
+
+func (r *replica) standing(id string) (s standing) {
+	r.get("/v1/customers/"+id+"/periods/2026-11", &s)
+	return s
+}
+
+// A payment that the bank wants authenticated waits for the customer: the bill
+// names the intent, and nothing is sent meanwhile. The customer's success is
+// found at Stripe, or somebody asks for another attempt; either way one charge.
+func TestACustomerMustAuthenticate(t *testing.T) {
+	h := newHouse(t)
+	r := h.dunned()
+	h.poor("acme", "authentication_required", 1)
+	r.subscribe("acme")
+	h.november()
+	awaitFor(t, time.Minute, "it waits for the customer", func() bool { return r.standing("acme").Bill.Dunning.Awaits == "customer" })
+	s := r.standing("acme")
+	if s.Bill.CustomerAction.Kind != "authenticate" || s.Bill.CustomerAction.IntentID == "" {
+		t.Errorf("the bill says %+v", s.Bill)
+	}
+	if n := h.count(`SELECT count(*) FROM events WHERE payload::text LIKE '%_secret_%' OR metadata::text LIKE '%_secret_%'`); n != 0 {
+		t.Errorf("%d facts hold a client secret", n)
+	}
+	posts := h.posts()
+	h.day(20)
+	h.reaches("nothing is scheduled", 0, func() int { return h.count(`SELECT count(*) FROM scheduled_commands`) })
+	if n := h.posts(); n != posts {
+		t.Errorf("%d calls while the customer has not acted", n-posts)
+	}
+	if a, err := r.post(t.Context(), "/v1/commands/retry-charge?wait=30s", `{"customer_id":"acme","billing_period":"2026-11","attempt":2}`); err != nil || a.Bill.Status != "paid" {
+		t.Errorf("the retry is answered %+v, %v", a, err)
+	}
+	if s := r.standing("acme"); s.Bill.CustomerAction.Kind != "" || len(h.charges("acme")) != 1 {
+		t.Errorf("paid, the bill says %+v, and there are the charges %v", s.Bill, h.charges("acme"))
+	}
+}
+
+// A method that is gone from its customer is asked for once; with another one
+// the bill is paid once (C084).
+func TestAPaymentMethodIsGone(t *testing.T) {
+	h := newHouse(t)
+	r := h.dunned()
+	if status, err := h.control(http.MethodPut, "/control/customers/cus_acme", `{"detached":true}`); err != nil || status != http.StatusOK {
+		t.Fatalf("detach: %d, %v", status, err)
+	}
+	r.subscribe("acme")
+	h.november()
+	awaitFor(t, time.Minute, "it waits for a method", func() bool { return r.standing("acme").Bill.Dunning.Awaits == "payment_method" }, func() string { return fmt.Sprintf("%+v", r.standing("acme")) })
+	posts := h.posts()
+	h.day(20)
+	h.reaches("nothing is scheduled", 0, func() int { return h.count(`SELECT count(*) FROM scheduled_commands`) })
+	if n := h.facts("dunning.waiting.v1", "acme"); n != 1 || h.posts() != posts {
+		t.Errorf("it was said %d times that a method is needed; %d calls meanwhile", n, h.posts()-posts)
+	}
+	if status, err := h.control(http.MethodPut, "/control/customers/cus_acme", `{"card":"good"}`); err != nil || status != http.StatusOK {
+		t.Fatalf("attach: %d, %v", status, err)
+	}
+	if status := r.dispatch("change-payment-method", "new-card", `{"customer_id":"acme","payment_method_id":"pm_card_mastercard"}`); status != http.StatusOK {
+		t.Fatalf("change of the card: %d", status)
+	}
+	awaitFor(t, time.Minute, "paid", func() bool { return r.bill("acme") == "paid" }, func() string { return r.bill("acme") })
+	if charges := h.charges("acme"); len(charges) != 1 {
+		t.Errorf("Stripe has the charges %v", charges)
+	}
+}
+
+// After a cancellation with immediate effect nothing is sent for the bill, and
+// its timer is gone (C046).
+func TestNoAttemptAfterACancellation(t *testing.T) {
+	h := newHouse(t)
+	r := h.dunned()
+	h.poor("acme", "insufficient_funds", 1)
+	r.subscribe("acme")
+	h.november()
+	h.reaches("a retry is scheduled", 1, func() int { return h.timers("acme") })
+	if status := r.dispatch("cancel-subscription", "leaves", `{"customer_id":"acme","at":"now"}`); status != http.StatusOK {
+		t.Fatalf("cancel: %d", status)
+	}
+	awaitFor(t, time.Minute, "void", func() bool { return r.bill("acme") == "void" }, func() string { return r.bill("acme") })
+	h.reaches("the timer is cancelled", 0, func() int { return h.timers("acme") })
+	posts := h.posts()
+	h.day(10)
+	r.command("register-customer", `{"customer_id":"later","stripe_customer_id":"cus_later","payment_method_id":"pm_card_visa"}`)
+	if n := h.facts("charge.requested.v1", "acme"); n != 1 || h.posts() != posts || len(h.charges("acme")) != 0 {
+		t.Errorf("%d attempts, %d calls after the cancellation, the charges %v", n, h.posts()-posts, h.charges("acme"))
+	}
+}
+
+// control speaks to the stand-in.
+func (h *house) control(method, path, body string) (status int, err error) {
+	req, err := http.NewRequestWithContext(h.t.Context(), method, h.stripe.ControlURL+path, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return res.StatusCode, res.Body.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/billonce/billonce/cmd/billingctl/internal/console"
@@ -22,6 +23,18 @@ type story struct {
 		Amount amount  `json:"amount"`
 		Taken  *amount `json:"taken"`
 		Reason string  `json:"reason"`
+
+		Dunning *struct {
+			NextAttempt   int        `json:"next_attempt"`
+			NextAttemptAt *time.Time `json:"next_attempt_at"`
+			Awaits        string     `json:"awaits"`
+			Reason        string     `json:"reason"`
+		} `json:"dunning"`
+		CustomerAction *struct {
+			Kind     string `json:"kind"`
+			IntentID string `json:"intent_id"`
+			Help     string `json:"help"`
+		} `json:"customer_action"`
 	} `json:"bill"`
 	Attempts []struct {
 		Attempt     int    `json:"attempt"`
@@ -138,6 +151,23 @@ func (b billCommand) tell(s *shell, v story) error {
 	}
 	if err := s.printf("%s %s: %s, %s%s%s (as of %s)\n", b.Customer, b.Period, v.Bill.Amount.Display, v.Bill.Status, reason, taken, v.AsOf.Position); err != nil {
 		return err
+	}
+	if d := v.Bill.Dunning; d != nil {
+		next := "next: nothing by itself"
+		switch {
+		case d.NextAttempt > 0:
+			next = "next: attempt " + strconv.Itoa(d.NextAttempt) + " at " + moment(d.NextAttemptAt)
+		case d.Awaits != "":
+			next = "next: waits for the " + strings.ReplaceAll(d.Awaits, "_", " ")
+		}
+		if err := s.printf("%s: %s\n", next, d.Reason); err != nil {
+			return err
+		}
+	}
+	if a := v.Bill.CustomerAction; a != nil {
+		if err := s.printf("the customer must %s %s: %s\n", a.Kind, a.IntentID, a.Help); err != nil {
+			return err
+		}
 	}
 	facts := console.NewTable("position", "recorded", "fact", "command key", "payload")
 	for _, f := range v.Facts {
