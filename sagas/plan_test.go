@@ -273,6 +273,36 @@ func TestAPlanLeavesWhatIsToCome(t *testing.T) {
 	}
 }
 
+// Pre-flight rows of paid bills are lost under a running service. A plan brings
+// them back as paid, and neither they nor the others are sent to Stripe.
+func TestLostRowsComeBackByAPlan(t *testing.T) {
+	r := newRig(t)
+	s := r.start(options{})
+	ids := customers(10)
+	s.owe(ids...)
+	r.once(november, ids...)
+	r.eventually("all processors are at the end", s.caughtUp)
+	if n := r.count(`WITH gone AS (DELETE FROM billing_records WHERE customer_id < 'cust-004' RETURNING 1) SELECT count(*) FROM gone`); n != 4 {
+		t.Fatalf("%d rows deleted", n)
+	}
+	p, _ := r.plan("preflight", 0)
+	sums(t, p, 6, 4)
+	posts, facts := r.posts(), r.count(`SELECT count(*) FROM events`)
+	if _, err := r.apply("preflight", 0, sagas.SignOff{Digest: p.Digest, Reason: "rows are lost"}); err != nil {
+		t.Fatal(err)
+	}
+	r.once(november, ids...)
+	r.eventually("all processors are at the end", s.caughtUp)
+	if n := r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`); n != 10 {
+		t.Errorf("%d rows are paid", n)
+	}
+	if r.posts() != posts || r.count(`SELECT count(*) FROM events`) != facts {
+		t.Errorf("%d POSTs and %d facts came of it", r.posts()-posts, r.count(`SELECT count(*) FROM events`)-facts)
+	}
+	done, _ := r.plan("preflight", 0)
+	sums(t, done, 10, 0)
+}
+
 // Tokens are lost and plans applied at any moment of four months, while two
 // services work and are restarted: each bill is charged once, by one create and
 // one confirm, and the saga remembers in the end what the log makes of it.
