@@ -60,6 +60,8 @@ var registry = []Spec{
 	public[declareBillingDueBody]("declare-billing-due", "Declare a period due", free),
 	public[chargeBillingBody]("charge-billing", "Collect a bill", charging),
 	public[retryChargeBody]("retry-charge", "Make another attempt at a bill that was declined", charging),
+	operated[stopDunningBody]("stop-dunning", "Let a declined bill rest", keyed),
+	operated[rescheduleDunningBody]("reschedule-dunning", "Set when a declined bill is tried again", keyed),
 	operated[releaseBillingBody]("release-billing", "Let a bill go on that waits for an operator or needs review", keyed),
 	operated[settleBillingBody]("settle-billing", "Say that a bill was paid outside Stripe", keyed),
 	operated[writeOffBillingBody]("write-off-billing", "Give a bill up", keyed),

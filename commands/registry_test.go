@@ -103,7 +103,7 @@ func TestRegistry(t *testing.T) {
 	want := []string{
 		"register-customer", "import-history", "import-charge", "activate-subscription", "change-subscription-amount", "change-subscription-schedule", "change-payment-method",
 		"pause-subscription", "resume-subscription", "cancel-subscription",
-		"declare-billing-due", "charge-billing", "retry-charge", "release-billing", "settle-billing", "write-off-billing",
+		"declare-billing-due", "charge-billing", "retry-charge", "stop-dunning", "reschedule-dunning", "release-billing", "settle-billing", "write-off-billing",
 		"refund-charge", "accept-refund", "dismiss-refund-proposal", "pause-run", "resume-run",
 	}
 	if !slices.Equal(listed, want) {
@@ -125,7 +125,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s needs the scope %q", spec.Name, spec.Scope)
 		}
 	}
-	want := []string{"release-billing", "settle-billing", "write-off-billing", "refund-charge", "accept-refund", "dismiss-refund-proposal", "pause-run", "resume-run"}
+	want := []string{"stop-dunning", "reschedule-dunning", "release-billing", "settle-billing", "write-off-billing", "refund-charge", "accept-refund", "dismiss-refund-proposal", "pause-run", "resume-run"}
 	if !slices.Equal(operators, want) {
 		t.Errorf("operators alone send %q, want %q", operators, want)
 	}
@@ -349,7 +349,7 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	t.Parallel()
 	keyed := map[string]bool{
 		"change-subscription-amount": true, "change-subscription-schedule": true, "change-payment-method": true, "pause-subscription": true, "resume-subscription": true, "cancel-subscription": true,
-		"release-billing": true, "settle-billing": true, "write-off-billing": true, "accept-refund": true, "dismiss-refund-proposal": true,
+		"stop-dunning": true, "reschedule-dunning": true, "release-billing": true, "settle-billing": true, "write-off-billing": true, "accept-refund": true, "dismiss-refund-proposal": true,
 		"pause-run": true, "resume-run": true,
 	}
 	for spec := range commands.All() {

@@ -270,3 +270,33 @@ func (h *house) control(method, path, body string) (status int, err error) {
 	}
 	return res.StatusCode, res.Body.Close()
 }
+
+// An operator stops the dunning of a bill, and lets it be tried again at
+// another time; the timer of its token goes and comes with that.
+func TestAnOperatorSteersTheDunning(t *testing.T) {
+	h := newHouse(t)
+	r := h.start(func(c *config.Config) {
+		c.DunningDays = domain.DunningDays{1, 3, 5, 7}
+		twoTokens(t)(c)
+	})
+	r.token = "operator"
+	h.poor("acme", "insufficient_funds", 1)
+	r.subscribe("acme")
+	h.november()
+	h.reaches("a retry is scheduled", 1, func() int { return h.timers("acme") })
+	if status := r.dispatch("stop-dunning", "k1", `{"customer_id":"acme","billing_period":"2026-11","reason":"pays by wire"}`); status != http.StatusOK {
+		t.Fatalf("stop: %d", status)
+	}
+	h.reaches("its timer is cancelled", 0, func() int { return h.timers("acme") })
+	if status := r.dispatch("reschedule-dunning", "k2", `{"customer_id":"acme","billing_period":"2026-11","at":"2026-11-20T09:00:00Z","reason":"no wire came"}`); status != http.StatusOK {
+		t.Fatalf("reschedule: %d", status)
+	}
+	h.reaches("it is scheduled", 1, func() int {
+		return h.count(`SELECT count(*) FROM scheduled_commands WHERE token = 'dunning/acme/2026-11' AND due_at = '2026-11-20T09:00:00Z'`)
+	})
+	h.day(20)
+	h.reaches("paid", 1, func() int { return h.facts("customer.billed.v1", "acme") })
+	if n := h.facts("charge.requested.v1", "acme"); n != 2 || len(h.charges("acme")) != 1 {
+		t.Errorf("%d attempts, the charges %v", n, h.charges("acme"))
+	}
+}

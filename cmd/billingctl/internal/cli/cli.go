@@ -42,6 +42,7 @@ type commandLine struct {
 	DeadLetters deadLettersCommand `cmd:"" help:"See and settle events that could not be handled."`
 	Replay      replayCommand      `cmd:"" help:"Build a read model anew out of the log, while the service runs."`
 	Saga        sagaCommand        `cmd:"" help:"See what a saga would do if it read the log again, and let it."`
+	Schedule    scheduleCommand    `cmd:"" help:"See and steer what waits for its time: bills that are to be tried again."`
 	Reconcile   reconcileCommand   `cmd:"" help:"Compare the log, the pre-flight rows and Stripe, and repair what is provable."`
 	Refunds     refundsCommand     `cmd:"" help:"See refunds, and decide about those that are proposed."`
 	VaultKeys   vaultKeysCommand   `cmd:"" help:"See and steer who may take money through the spend proxy, and how much."`
