@@ -210,6 +210,15 @@ func child(dsn string) error {
 	store := eventstore.New(pool, eventstore.NewCodec(domain.Events()), discard)
 	p := inOrder("child")
 	p.PageSize, p.Timeout = 10, childTimeout
+	handle := p.Handler
+	p.Handler = tracking.HandlerFunc(func(ctx context.Context, page *tracking.Page) error {
+		for _, e := range page.Events {
+			if e.SequenceKey == "deadly" && e.Version == 2 {
+				os.Exit(deadly)
+			}
+		}
+		return handle.Handle(ctx, page)
+	})
 	return tracking.New(pool, store, tracking.Options{Poll: quick}).Run(context.Background(), p)
 }
 

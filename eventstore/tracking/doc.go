@@ -65,6 +65,23 @@
 // frees the customer; [Skip] decides against one, with a reason. Both hold the
 // token, so neither meets a page or another operator.
 //
+// # An event that kills the process
+//
+// Out of memory, or os.Exit in a library: nothing is left to write down what
+// happened. Marks would tell, but one for every page would cost a commit. So a
+// process writes one row when it starts, and takes it away when it ends in
+// order; that it lives shows in an advisory lock of its listener. While every
+// row belongs to a living process, nothing is marked.
+//
+// A process that finds the row of a dead one at its start is careful: the first
+// events after each token, a page's worth and for a minute at most, are handled
+// one page at a time, each marked in a transaction of its own before. A mark
+// that a dead process left before its token was begun and never ended. Its
+// events go one by one, and the one of which two processes have died so is
+// parked, like poison. One death without a mark, two with one: a process that is
+// killed from outside now and then parks nobody. Marks of a page that fails
+// otherwise, or whose process ends in order, are taken back.
+//
 // # Kinds
 //
 // A [Pure] processor is a function of the log: [Reset] empties its tables and

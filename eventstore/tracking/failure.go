@@ -37,6 +37,7 @@ func (w *worker) failed(u *unit, err error) {
 	}
 	p.metrics.failures.WithLabelValues(p.Name, class).Inc()
 	w.report(u, class, err)
+	w.unmark(w.stopping, u.marked)
 
 	if len(u.claims) == 0 { // there was no transaction, or none of the tokens was free
 		for partition := range eventstore.Partitions {

@@ -211,6 +211,19 @@ func (w *worker) handle(ctx context.Context) error {
 	if w.processor.Ordered {
 		inOrder(p.Events)
 	}
+	if u.alone {
+		u.marked = w.processor.marks(page)
+	}
+	if len(u.marked) > 0 && len(p.Events) > 0 {
+		deaths, err := w.mark(ctx, u.marked, len(p.Events) == 1)
+		if err != nil {
+			w.processor.log.Warn("a page is handled unmarked", "error", err)
+		}
+		if deaths >= deadliest {
+			u.letters = append(u.letters, letterOf(p.Processor, p.Events[0], Parked, deaths, fmt.Sprintf("%d processes died while they handled it", deaths)))
+			p.Events = nil
+		}
+	}
 	if len(p.Events) > 0 {
 		u.page = p
 		if err := w.processor.Handler.Handle(ctx, p); err != nil {

@@ -57,6 +57,7 @@ type Runtime struct {
 	owner   string
 	workers int
 	busy    chan struct{} // a slot for each page under way
+	alone   chan struct{} // taken by the one page under way that may be marked
 	poll    time.Duration
 	drain   time.Duration
 	metrics *metrics
@@ -76,6 +77,7 @@ type processor struct {
 	metrics  *metrics
 
 	mu       sync.Mutex
+	marked   marking
 	failures [eventstore.Partitions]int // in a row, for the back-off
 	movement chan struct{}              // closed when a token moves
 }
@@ -95,7 +97,7 @@ func New(pool *pgxpool.Pool, store *eventstore.Store, o Options) *Runtime {
 	}
 	r := &Runtime{
 		pool: pool, store: store, codec: store.Codec(), log: o.Log, owner: o.Owner,
-		workers: o.Workers, busy: make(chan struct{}, o.Connections), poll: o.Poll, drain: o.Drain,
+		workers: o.Workers, busy: make(chan struct{}, o.Connections), alone: make(chan struct{}, 1), poll: o.Poll, drain: o.Drain,
 	}
 	r.metrics = newMetrics(r, o.Registry)
 	return r
@@ -192,8 +194,17 @@ func (r *Runtime) run(ctx context.Context) error {
 	defer stop()
 	defer r.store.OnAppend(r.wake)()
 	heard := make(chan uint64, 1)
+	alive := make(chan struct{})
 	helpers.Go(func() { r.scanner(ctx, heard) })
-	helpers.Go(func() { r.listen(ctx, heard) })
+	helpers.Go(func() { r.listen(ctx, heard, sync.OnceFunc(func() { close(alive) })) })
+	select { // whoever dies is to be seen dead; but a start is not held up for it
+	case <-alive:
+	case <-time.After(bootTime):
+	case <-ctx.Done():
+	}
+	if err := r.mourn(ctx); err != nil {
+		r.log.Warn("whether processes have died could not be read", "error", err)
+	}
 
 	ended := make(chan error, 1)
 	go func() { ended <- router.Run(ctx) }()
@@ -202,11 +213,17 @@ func (r *Runtime) run(ctx context.Context) error {
 		if ctx.Err() == nil {
 			return fmt.Errorf("the router ended by itself: %w", err)
 		}
+		r.rest()
 		return err
 	case <-ctx.Done():
 	}
-	return r.drained(ended, workers)
+	err = r.drained(ended, workers)
+	r.rest()
+	return err
 }
+
+// bootTime is how long a start waits for the listener.
+const bootTime = 2 * time.Second
 
 // drained waits for the pages under way, at last by force.
 func (r *Runtime) drained(ended <-chan error, workers []*worker) error {

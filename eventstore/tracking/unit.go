@@ -20,11 +20,13 @@ type unit struct {
 	sqlTx   *sql.Tx
 	release context.CancelFunc
 	slot    bool // it holds one of the runtime's
+	alone   bool // no other page that may be marked is under way
 	claims  []claim
 	slices  []*slice // what was read of them; nil: nothing yet
 	page    *Page    // what the handler was given; nil: nothing
 	letters []Letter
-	more    uint64 // partitions with more to do at once
+	marked  []*slice // whose start was written down
+	more    uint64   // partitions with more to do at once
 
 	failure  error // why the transaction was rolled back
 	timedOut bool

@@ -94,9 +94,9 @@ func (r *Runtime) scan(ctx context.Context, partitions uint64, thorough bool, ah
 // listen passes on what other processes announce. A notification only spares
 // waiting for the scan; whatever is missed while the connection is away is
 // found by it, and by the scan that follows each connect.
-func (r *Runtime) listen(ctx context.Context, heard chan uint64) {
+func (r *Runtime) listen(ctx context.Context, heard chan uint64, alive func()) {
 	for n := 1; ctx.Err() == nil; n++ {
-		connected, err := r.listenOnce(ctx, heard)
+		connected, err := r.listenOnce(ctx, heard, alive)
 		if ctx.Err() != nil {
 			return
 		}
@@ -108,7 +108,7 @@ func (r *Runtime) listen(ctx context.Context, heard chan uint64) {
 	}
 }
 
-func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64) (connected bool, err error) {
+func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64, alive func()) (connected bool, err error) {
 	config := r.pool.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
@@ -127,6 +127,10 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64) (connected 
 	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{eventstore.Channel}.Sanitize()); err != nil {
 		return false, err
 	}
+	if err := r.boot(ctx, conn); err != nil {
+		r.log.Debug("the start of the process could not be written", "error", err)
+	}
+	alive()
 	tell(heard, everyPartition)
 	for {
 		n, err := conn.WaitForNotification(ctx)

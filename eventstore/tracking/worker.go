@@ -99,6 +99,14 @@ func (w *worker) BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, err
 	}
 	u := &unit{offered: offered, thorough: thorough, started: time.Now()}
 	w.set(u)
+	if w.processor.careful() {
+		select {
+		case w.runtime.alone <- struct{}{}:
+			u.alone = true
+		case <-w.stopping.Done():
+			return nil, errStopping
+		}
+	}
 	select {
 	case w.runtime.busy <- struct{}{}:
 		u.slot = true
@@ -135,6 +143,9 @@ func (w *worker) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.
 	}
 	if u.slot {
 		<-w.runtime.busy
+	}
+	if u.alone {
+		defer func() { <-w.runtime.alone }()
 	}
 	if u.failure != nil {
 		err = u.failure
