@@ -59,6 +59,22 @@ func (r Recorded) Name() string {
 // Head is the stream's head at this event.
 func (r Recorded) Head() Head { return Head{r.Version, r.Digest} }
 
+// Mark is how far a fold has come, for those that pass over what they have
+// folded before. A stored mark is its position alone: what is folded of an event
+// is kept together with all of it.
+type Mark struct {
+	Position int64
+	parts    int // of the event there that are folded; 0: all
+}
+
+// Covers reports whether r was folded before.
+func (m Mark) Covers(r Recorded) bool {
+	return r.Position < m.Position || r.Position == m.Position && (m.parts == 0 || r.Part < m.parts)
+}
+
+// Move sets the mark after r.
+func (m *Mark) Move(r Recorded) { m.Position, m.parts = r.Position, r.Part+1 }
+
 // Receipt is the answer to a command: what was recorded for it, or that
 // nothing had to be.
 type Receipt struct {

@@ -76,7 +76,8 @@ func Added(from Shape, fields map[string]any) Upcaster {
 
 // Split reads a fact as several. They share its place and its version in the
 // stream, [Recorded.Part] tells them apart, and they are handled together or
-// not at all.
+// not at all. Charges and refunds are listed by the places where they began, so two
+// facts of one bill are not among them.
 func Split(from Shape, into []Shape, raise func(payload json.RawMessage) ([]json.RawMessage, error)) Upcaster {
 	return Upcaster{from, into, raise}
 }

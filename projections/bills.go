@@ -51,7 +51,8 @@ type billRow struct {
 	disputed, perhapsSettled, released         bool
 	reviewed                                   bool
 	declaredAt, requestedAt, startedAt, paidAt *time.Time
-	paidPosition, first, last                  int64
+	paidPosition, first                        int64
+	last                                       eventstore.Mark
 	updatedAt                                  time.Time
 
 	of      domain.Period // period, parsed
@@ -105,7 +106,7 @@ var billsTable = table[billRow]{name: "bills", keys: 2, columns: []column[billRo
 	col("paid_at", func(r *billRow) **time.Time { return &r.paidAt }),
 	col("paid_position", func(r *billRow) *int64 { return &r.paidPosition }),
 	col("first_position", func(r *billRow) *int64 { return &r.first }),
-	col("last_position", func(r *billRow) *int64 { return &r.last }),
+	col("last_position", func(r *billRow) *int64 { return &r.last.Position }),
 	col("updated_at", func(r *billRow) *time.Time { return &r.updatedAt }),
 }}
 
@@ -153,7 +154,7 @@ func begins(p domain.Period) time.Time {
 // apply folds one fact about the bill, or about its customer, into the row.
 func (row *billRow) apply(r eventstore.Recorded) {
 	_, _, own := domain.BillOf(r.Event)
-	if r.Position <= row.last || !own && row.first == 0 {
+	if row.last.Covers(r) || !own && row.first == 0 {
 		return
 	}
 	before := row.bill()
@@ -166,7 +167,8 @@ func (row *billRow) apply(r eventstore.Recorded) {
 	if row.first == 0 {
 		row.first = r.Position
 	}
-	row.last, row.updatedAt, row.changed = r.Position, r.RecordedAt.UTC(), true
+	row.last.Move(r)
+	row.updatedAt, row.changed = r.RecordedAt.UTC(), true
 }
 
 // note keeps what a reader wants and a decision does not ask about.

@@ -169,7 +169,7 @@ func (row *billRow) read() Bill {
 		StartedAt:       inUTC(row.startedAt),
 		PaidAt:          inUTC(row.paidAt),
 		UpdatedAt:       row.updatedAt.UTC(),
-		Position:        eventstore.Place{Partition: row.partition, Position: row.last},
+		Position:        eventstore.Place{Partition: row.partition, Position: row.last.Position},
 	}
 	b.Disputed = row.disputed
 	bill := row.bill()

@@ -110,7 +110,7 @@ func foldCharges(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded) e
 type attempts struct {
 	of   domain.Period
 	rows []*chargeRow
-	last int64 // the newest fact in any of them
+	last eventstore.Mark // the newest fact in any of them
 	paid bool
 }
 
@@ -118,7 +118,7 @@ func blankAttempts(_ eventstore.Recorded, p domain.Period) *attempts { return &a
 
 func (a *attempts) add(row *chargeRow) {
 	a.rows = append(a.rows, row)
-	a.last = max(a.last, row.last)
+	a.last.Position = max(a.last.Position, row.last)
 	a.paid = a.paid || row.status == string(domain.BillPaid)
 }
 
@@ -142,7 +142,7 @@ func (a *attempts) bill() domain.Bill {
 // apply folds one fact about the bill, or about its customer, into its attempts.
 func (a *attempts) apply(r eventstore.Recorded) {
 	_, _, own := domain.BillOf(r.Event)
-	if r.Position <= a.last || !own && len(a.rows) == 0 {
+	if a.last.Covers(r) || !own && len(a.rows) == 0 {
 		return
 	}
 	before := a.bill()
@@ -224,7 +224,7 @@ func (a *attempts) row(attempt int, r eventstore.Recorded) *chargeRow {
 
 func (a *attempts) touch(row *chargeRow, r eventstore.Recorded) {
 	row.last, row.updatedAt, row.changed = r.Position, r.RecordedAt.UTC(), true
-	a.last = r.Position
+	a.last.Move(r)
 }
 
 func (row *chargeRow) moveTo(status domain.BillStatus, r eventstore.Recorded) {

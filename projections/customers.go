@@ -48,7 +48,8 @@ type customerRow struct {
 	nextPeriod, lastPeriod string
 	statusAt               *time.Time
 	reason                 string
-	first, last            int64
+	first                  int64
+	last                   eventstore.Mark
 	updatedAt              time.Time
 
 	changed bool // in this page
@@ -78,7 +79,7 @@ var customersTable = table[customerRow]{name: "customers", keys: 1, columns: []c
 	col("status_at", func(r *customerRow) **time.Time { return &r.statusAt }),
 	col("reason", func(r *customerRow) *string { return &r.reason }),
 	col("first_position", func(r *customerRow) *int64 { return &r.first }),
-	col("last_position", func(r *customerRow) *int64 { return &r.last }),
+	col("last_position", func(r *customerRow) *int64 { return &r.last.Position }),
 	col("updated_at", func(r *customerRow) *time.Time { return &r.updatedAt }),
 }}
 
@@ -116,7 +117,7 @@ func foldCustomers(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded)
 
 // apply folds one fact about the customer into the row.
 func (row *customerRow) apply(r eventstore.Recorded) error {
-	if r.Position <= row.last {
+	if row.last.Covers(r) {
 		return nil
 	}
 	before, err := row.subscription()
@@ -156,7 +157,8 @@ func (row *customerRow) apply(r eventstore.Recorded) error {
 	if row.first == 0 {
 		row.first = r.Position
 	}
-	row.last, row.updatedAt, row.changed = r.Position, r.RecordedAt.UTC(), true
+	row.last.Move(r)
+	row.updatedAt, row.changed = r.RecordedAt.UTC(), true
 	return nil
 }
 

@@ -136,7 +136,7 @@ func (row *customerRow) read() (Customer, error) {
 		RegisteredAt:     inUTC(row.registeredAt),
 		BilledThrough:    periodOf(row.billedThrough),
 		UpdatedAt:        row.updatedAt.UTC(),
-		Position:         eventstore.Place{Partition: row.partition, Position: row.last},
+		Position:         eventstore.Place{Partition: row.partition, Position: row.last.Position},
 	}
 	if row.status == "" {
 		return c, nil

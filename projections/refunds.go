@@ -94,8 +94,8 @@ func foldRefunds(ctx context.Context, tx pgx.Tx, events []eventstore.Recorded) e
 // givenBack is the rows of one bill, and the domain's fold that they show.
 type givenBack struct {
 	state              domain.MoneyBack
-	refunds, proposals []*refundRow // as in state
-	last               int64        // the newest fact in any of them
+	refunds, proposals []*refundRow    // as in state
+	last               eventstore.Mark // the newest fact in any of them
 }
 
 func blankGivenBack(p domain.Period) *givenBack {
@@ -117,15 +117,15 @@ func (g *givenBack) add(row *refundRow) {
 			RefundID: row.refundID, StripeRefundID: row.stripeID, ChargeID: row.charge, Amount: amount, State: domain.RefundState(row.status), Reason: row.reason,
 		})
 	}
-	g.last = max(g.last, row.last)
+	g.last.Position = max(g.last.Position, row.last)
 }
 
 // apply folds one fact about the bill into its rows.
 func (g *givenBack) apply(r eventstore.Recorded) {
-	if r.Position <= g.last {
+	if g.last.Covers(r) {
 		return
 	}
-	g.last = r.Position
+	g.last.Move(r)
 	g.state = g.state.Evolve(r.Event)
 	for i, refund := range g.state.Refunds {
 		if i == len(g.refunds) {

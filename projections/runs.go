@@ -27,7 +27,7 @@ type runBill struct {
 	currency         string
 	taken            int64
 	takenCurrency    string
-	last             int64
+	last             eventstore.Mark
 
 	of      domain.Period
 	counted []tally // as loaded: what the totals contain of it
@@ -45,7 +45,7 @@ var runBillsTable = table[runBill]{name: "run_bills", keys: 2, columns: []column
 	col("currency", func(r *runBill) *string { return &r.currency }),
 	col("taken_minor", func(r *runBill) *int64 { return &r.taken }),
 	col("taken_currency", func(r *runBill) *string { return &r.takenCurrency }),
-	col("last_position", func(r *runBill) *int64 { return &r.last }),
+	col("last_position", func(r *runBill) *int64 { return &r.last.Position }),
 }}
 
 // runTotal is a row of run_totals, or the change of one.
@@ -100,14 +100,14 @@ func blankRunBill(r eventstore.Recorded, p domain.Period) *runBill {
 
 func (row *runBill) apply(r eventstore.Recorded) {
 	_, _, own := domain.BillOf(r.Event)
-	if r.Position <= row.last || !own && row.last == 0 {
+	if row.last.Covers(r) || !own && row.last.Position == 0 {
 		return
 	}
 	before := domain.BlankBill(row.of)
 	before.Status, before.Unresolved, before.PerhapsSettled = domain.BillStatus(row.status), row.unresolved, row.perhapsSettled
 	before.Amount = domain.Money{Minor: row.amount, Currency: domain.Currency(row.currency)}
 	after := before.Evolve(r.Event)
-	if !own && after.Status == before.Status || row.last == 0 && after == before {
+	if !own && after.Status == before.Status || row.last.Position == 0 && after == before {
 		return
 	}
 	row.status, row.unresolved, row.perhapsSettled = string(after.Status), after.Unresolved, after.PerhapsSettled
@@ -115,7 +115,8 @@ func (row *runBill) apply(r eventstore.Recorded) {
 	if e, ok := r.Event.(domain.CustomerBilled); ok && row.taken == 0 {
 		row.taken, row.takenCurrency = e.Minor, string(e.Currency)
 	}
-	row.last, row.changed = r.Position, true
+	row.last.Move(r)
+	row.changed = true
 }
 
 // tallies is what the bill adds to its run's totals. What was taken counts in

@@ -94,13 +94,13 @@ type payer struct {
 	sub      domain.Subscription
 	next     domain.Period // the first that is not due yet; zero: none
 	open     domain.Period // whose entry may still change; zero: none
-	last     int64
+	last     eventstore.Mark
 	changed  bool
 }
 
 // apply evolves the payer by a fact, and the entries that follow from it.
 func (y *payer) apply(r eventstore.Recorded, to entries) {
-	if r.Position <= y.last {
+	if y.last.Covers(r) {
 		return
 	}
 	switch e := r.Event.(type) {
@@ -125,7 +125,8 @@ func (y *payer) apply(r eventstore.Recorded, to entries) {
 		y.advance()
 	}
 	y.reopen(r.Position, to)
-	y.last, y.changed = r.Position, true
+	y.last.Move(r)
+	y.changed = true
 }
 
 // fix enters a bill for good, and moves the payer on to the period after it.
@@ -236,7 +237,7 @@ func loadPayers(ctx context.Context, tx pgx.Tx, ids []string) (map[domain.Custom
 	var sub []byte
 	var last int64
 	_, err = pgx.ForEachRow(rows, []any{&id, &stripe, &sub, &next, &open, &last}, func() error {
-		y := &payer{customer: domain.CustomerID(id), stripe: stripe, last: last}
+		y := &payer{customer: domain.CustomerID(id), stripe: stripe, last: eventstore.Mark{Position: last}}
 		payers[y.customer] = y
 		if err := json.Unmarshal(sub, &y.sub); err != nil {
 			return err
@@ -264,7 +265,7 @@ func queuePayers(writes *pgx.Batch, payers map[domain.CustomerID]*payer) {
 			sub, _ = json.Marshal(y.sub) // a value of texts and numbers
 		}
 		ids, stripes, subs = append(ids, string(y.customer)), append(stripes, y.stripe), append(subs, string(sub))
-		nexts, opens, lasts = append(nexts, y.next.String()), append(opens, y.open.String()), append(lasts, y.last)
+		nexts, opens, lasts = append(nexts, y.next.String()), append(opens, y.open.String()), append(lasts, y.last.Position)
 	}
 	if len(ids) == 0 {
 		return

@@ -33,7 +33,7 @@ func (f *sagaFold[S]) take(r eventstore.Recorded) (steps []PlanStep) {
 		in = &instance[S]{id: id}
 		f.instances[id] = in
 	}
-	if r.Position <= in.position {
+	if in.position.Covers(r) {
 		return nil
 	}
 	if r.Position >= f.unread && f.before[id] == nil {
@@ -41,7 +41,8 @@ func (f *sagaFold[S]) take(r eventstore.Recorded) (steps []PlanStep) {
 		f.before[id] = &before
 	}
 	state, reaction := f.saga.React(in.state, r.Event)
-	in.state, in.position = state, r.Position
+	in.state = state
+	in.position.Move(r)
 	in.version++
 	for _, req := range reaction.Commands {
 		in.key = req.Key()

@@ -65,7 +65,7 @@ type instance[S any] struct {
 	id       string
 	state    S
 	version  int
-	position int64
+	position eventstore.Mark
 	key      domain.Key
 	refusal  string
 	changed  bool
@@ -96,12 +96,13 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 			continue
 		}
 		in := byID[id]
-		if e.Position <= in.position {
+		if in.position.Covers(e) {
 			continue
 		}
 		var reaction Reaction
 		in.state, reaction = s.React(in.state, e.Event)
-		in.position, in.changed = e.Position, true
+		in.position.Move(e)
+		in.changed = true
 		in.version++
 		for _, r := range reaction.Commands {
 			out = append(out, letter[S]{r, stream, in, e})
@@ -217,7 +218,7 @@ func (s Saga[S]) load(ctx context.Context, tx pgx.Tx, ids []string, byID map[str
 			return fmt.Errorf("saga %s: load: %w", s.Name, err)
 		}
 		in := byID[id]
-		in.version, in.position, in.key, in.refusal = version, position, domain.Key(key), refusal
+		in.version, in.position.Position, in.key, in.refusal = version, position, domain.Key(key), refusal
 		if err := json.Unmarshal(state, &in.state); err != nil {
 			return fmt.Errorf("saga %s: load %s: %w", s.Name, id, err)
 		}
@@ -245,7 +246,7 @@ func (s Saga[S]) save(ctx context.Context, tx pgx.Tx, byID map[string]*instance[
 		}
 		ids, states, steps = append(ids, in.id), append(states, string(state)), append(steps, step)
 		keys, refusals = append(keys, string(in.key)), append(refusals, in.refusal)
-		attempts, versions, positions = append(attempts, int32(attempt)), append(versions, int32(in.version)), append(positions, in.position)
+		attempts, versions, positions = append(attempts, int32(attempt)), append(versions, int32(in.version)), append(positions, in.position.Position)
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO sagas (saga, id, state, step, attempt, key, refusal, version, last_position)
