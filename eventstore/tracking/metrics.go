@@ -24,7 +24,7 @@ type metrics struct {
 	lost     *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 
-	lagEvents, lagSeconds, waiting, caughtUp, paused *prometheus.Desc
+	lagEvents, lagSeconds, waiting, letterCount, caughtUp, paused *prometheus.Desc
 }
 
 func newMetrics(r *Runtime, registry prometheus.Registerer) *metrics {
@@ -46,11 +46,12 @@ func newMetrics(r *Runtime, registry prometheus.Registerer) *metrics {
 		lost:     counter("lost_tokens_total", "Tokens that had disappeared."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "billonce", Subsystem: "processor", Name: "page_seconds",
 			Help: "Time from claim to commit of a page.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 10)}, []string{"processor"}),
-		lagEvents:  gauge("lag_events", "Events after the processor's tokens."),
-		lagSeconds: gauge("lag_seconds", "Age of the oldest event after the processor's tokens."),
-		waiting:    gauge("parked_sequences", "Sequences that an operator has to look at."),
-		caughtUp:   gauge("caught_up", "1 if every event of the log has been handled, and nobody is just appending."),
-		paused:     gauge("paused", "1 if an operator has paused the processor, or lets it run to a position only."),
+		lagEvents:   gauge("lag_events", "Events after the processor's tokens."),
+		lagSeconds:  gauge("lag_seconds", "Age of the oldest event after the processor's tokens."),
+		waiting:     gauge("parked_sequences", "Sequences that an operator has to look at."),
+		letterCount: gauge("dead_letters", "Events that wait in the parked sequences."),
+		caughtUp:    gauge("caught_up", "1 if every event of the log has been handled, and nobody is just appending."),
+		paused:      gauge("paused", "1 if an operator has paused the processor, or lets it run to a position only."),
 	}
 	if registry != nil {
 		registry.MustRegister(m.commits, m.pages, m.events, m.replayed, m.failures, m.letters, m.lost, m.seconds, m)
@@ -88,6 +89,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.lagEvents
 	ch <- m.lagSeconds
 	ch <- m.waiting
+	ch <- m.letterCount
 	ch <- m.caughtUp
 	ch <- m.paused
 }
@@ -111,7 +113,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, s := range all {
 		for desc, value := range map[*prometheus.Desc]float64{
-			m.lagEvents: float64(s.BehindEvents), m.lagSeconds: s.BehindSeconds, m.waiting: float64(s.Parked), m.caughtUp: number(s.CaughtUp), m.paused: number(s.Paused || s.StopAt > 0),
+			m.lagEvents: float64(s.BehindEvents), m.lagSeconds: s.BehindSeconds, m.waiting: float64(s.Parked), m.letterCount: float64(s.Letters), m.caughtUp: number(s.CaughtUp), m.paused: number(s.Paused || s.StopAt > 0),
 		} {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Processor)
 		}

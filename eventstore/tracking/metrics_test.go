@@ -29,6 +29,7 @@ func TestMetrics(t *testing.T) {
 		"billonce_processor_events_total":          18,
 		"billonce_processor_dead_letters_total":    2,
 		"billonce_processor_parked_sequences":      1,
+		"billonce_processor_dead_letters":          2,
 		"billonce_processor_lag_events":            1,
 		"billonce_processor_replayed_events_total": 0,
 	} {
