@@ -241,8 +241,9 @@ func TestAppendsUnderLoad(t *testing.T) {
 	if total < succeeded.Load() || total > succeeded.Load()+unknown.Load() {
 		t.Errorf("%d events, %d appends succeeded, of %d nobody knows", total, succeeded.Load(), unknown.Load())
 	}
-	if keys := count(t, s.Pool(), `SELECT count(*) FROM command_keys`); int64(keys) != total {
-		t.Errorf("%d keys for %d events", keys, total)
+	// In one statement: an append that was given up may still be committed now.
+	if more := count(t, s.Pool(), `SELECT (SELECT count(*) FROM command_keys) - (SELECT count(*) FROM events)`); more != 0 {
+		t.Errorf("%d more keys than events", more)
 	}
 }
 
