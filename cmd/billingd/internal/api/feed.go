@@ -30,6 +30,9 @@ const (
 	feedPage = 100                   // facts read at once: all that a reader's feed holds
 	feedPace = 20 * time.Millisecond // between two pages at the end of the log
 	feedLook = time.Second
+	// feedReads is how many pages an instance reads at a time, whatever the
+	// number of its readers: the pool is there for commands as well.
+	feedReads = 3
 )
 
 func (s *Server) registerFeed() {
@@ -70,7 +73,7 @@ func (s *Server) serveFeed(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := s.untilDrained(r.Context())
 	defer cancel()
 	rung := s.bell.nextAny()
-	facts, err := feed.Next(ctx) // before anything is said: what cannot be read is a problem, not an empty feed
+	facts, err := s.readFeed(ctx, feed) // before anything is said: what cannot be read is a problem, not an empty feed
 	if err != nil {
 		return err
 	}
@@ -104,9 +107,20 @@ func (s *Server) serveFeed(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// readFeed reads a page when it is its turn.
+func (s *Server) readFeed(ctx context.Context, feed *projections.Feed) ([]projections.Passed, error) {
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+		return feed.Next(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // nextFacts reads a page. With the database away there is none, for now.
 func (s *Server) nextFacts(ctx context.Context, feed *projections.Feed) ([]projections.Passed, error) {
-	facts, err := feed.Next(ctx)
+	facts, err := s.readFeed(ctx, feed)
 	if err != nil && ctx.Err() == nil && eventstore.Transient(err) {
 		s.log.Debug("a feed cannot be read; it goes on when the database is back", "request_id", exchangeOf(ctx).id, "error", err)
 		return nil, sleep(ctx, feedLook)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
+	"github.com/billonce/billonce/eventstore/pgtest"
 	"github.com/billonce/billonce/projections"
 )
 
@@ -357,5 +358,60 @@ func TestFeedEndsWithTheService(t *testing.T) {
 	i.stop()
 	if _, ok := f.read(); ok || time.Since(begun) > 2*time.Second {
 		t.Errorf("it ended after %s", time.Since(begun))
+	}
+}
+
+// A cursor of a log that had more, as one that was restored since, is refused:
+// whoever went on from there would miss what comes next.
+func TestFeedRefusesACursorAheadOfTheLog(t *testing.T) {
+	t.Parallel()
+	i := start(t)
+	i.fill(3)
+	f := i.follow("/v1/events/stream", "")
+	f.facts(6)
+	t.Run("another log", func(t *testing.T) {
+		i := start(t)
+		i.register("alice")
+		if p := i.get("/v1/events/stream", "Last-Event-ID", f.last).problem(t); p.Status != http.StatusConflict || p.Code != "ahead_of_log" {
+			t.Errorf("got %+v", p)
+		}
+		if facts := i.follow("/v1/events/stream?after=1-1", "").facts(0); len(facts) != 0 { // a place is taken as it is
+			t.Errorf("got %+v", facts)
+		}
+	})
+}
+
+// However many readers there are, and however slow the database: they leave
+// connections to others.
+func TestFeedLeavesConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.DSN(t), feedReads+3)
+	i := startOn(t, pool)
+	i.register("alice")
+	for range 20 {
+		i.follow("/v1/events/stream", "").facts(1)
+	}
+	tx, err := pgtest.Pool(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE events IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "readers wait for the table", func() bool {
+		i.Heard(1) // all of them are to look
+		return pool.Stat().AcquiredConns() == feedReads
+	})
+	for range 50 {
+		i.Heard(1)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if _, err := pool.Exec(ctx, `SELECT 1`); err != nil {
+			t.Errorf("nobody else gets a connection: %v", err)
+		}
+		cancel()
+		if n := pool.Stat().AcquiredConns(); n > feedReads {
+			t.Fatalf("readers hold %d connections", n)
+		}
 	}
 }

@@ -122,6 +122,7 @@ type Server struct {
 	metrics  *metrics
 	bell     bell
 	readers  atomic.Int64  // of the feed
+	reading  chan struct{} // a slot for each page of the feed that is read
 	draining chan struct{} // closed when the service is about to stop
 	stop     func()
 }
@@ -132,7 +133,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s := &Server{
 		dispatcher: d.Dispatcher, store: d.Dispatcher.Log(), reads: d.Reads, processors: d.Processors, running: d.Running, clock: d.Clock,
 		ready: d.Ready, troubles: d.Troubles, verdicts: d.Verdicts, tokens: d.Tokens, log: d.Log, limits: limits.withDefaults(),
-		mux: &router{ServeMux: http.NewServeMux()}, draining: make(chan struct{}),
+		mux: &router{ServeMux: http.NewServeMux()}, draining: make(chan struct{}), reading: make(chan struct{}, feedReads),
 	}
 	s.gateway = &commands.Gateway{
 		Dispatcher: d.Dispatcher,
