@@ -116,5 +116,6 @@ var (
 		Fields: []FieldError{{"Idempotency-Key", "is required"}}}
 	ErrUnknownCommand = &Error{Kind: NotFound, Code: "unknown_command", Msg: "no such command"}
 	ErrInternal       = &Error{Kind: Refused, Code: "internal_command", Msg: "this command is sent by the service itself"}
+	ErrAheadOfLog     = &Error{Kind: Conflict, Code: "ahead_of_log", Msg: "the cursor names what this log does not have: it is of another log, or the log was restored without that"}
 	ErrOverflow       = &Error{Kind: Invalid, Code: "overflow", Msg: "the amount is too large to add"}
 )

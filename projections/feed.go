@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/billonce/billonce/domain"
+	"github.com/billonce/billonce/eventstore"
 )
 
 // Feed is one reader's way through the log. It remembers a place in every
@@ -27,11 +30,26 @@ type Passed struct {
 // Feed begins behind q.After: a place, a cursor of Facts in ascending order, or
 // a vector, which is what an answer's as_of and a feed's own cursors are. The
 // feed ascends, whatever q.Order says, by q.Limit facts a page.
-func (r Reads) Feed(q FactsQuery) (*Feed, error) {
+//
+// It returns domain.ErrAheadOfLog for a cursor or vector that names what the log
+// does not have: whoever went on from there would miss what the log has yet to
+// record.
+func (r Reads) Feed(ctx context.Context, q FactsQuery) (*Feed, error) {
 	q.Order = Ascending
 	s, k, err := q.parse(r.store.Codec())
 	if err != nil {
 		return nil, err
+	}
+	if _, err := eventstore.ParsePlace(q.After); err != nil && s.vector != (vector{}) { // a place is not of every partition
+		end, err := logEnd(ctx, r.store.Pool())
+		if err != nil {
+			return nil, wrap(err, "read the end of the log")
+		}
+		for p, n := range s.vector {
+			if n > end[p] {
+				return nil, domain.ErrAheadOfLog
+			}
+		}
 	}
 	return &Feed{reads: r, span: s, k: k, filtered: q.Stream != "" || q.Type != ""}, nil
 }

@@ -233,13 +233,18 @@ func (s span) seen(ctx context.Context, tx pgx.Tx, k keyset, page []Fact) (vecto
 }
 
 // endOfLog is the place of the newest fact there is.
-func endOfLog(ctx context.Context, tx pgx.Tx) (AsOf, error) {
-	rows, err := tx.Query(ctx, `SELECT p, (SELECT position FROM events WHERE partition = p ORDER BY position DESC LIMIT 1)
+func endOfLog(ctx context.Context, q eventstore.Querier) (AsOf, error) {
+	v, err := logEnd(ctx, q)
+	return AsOf{Position: v.max(), Vector: v.String()}, err
+}
+
+// logEnd is the newest position of each partition.
+func logEnd(ctx context.Context, q eventstore.Querier) (v vector, err error) {
+	rows, err := q.Query(ctx, `SELECT p, (SELECT position FROM events WHERE partition = p ORDER BY position DESC LIMIT 1)
 		FROM generate_series(0, 63) AS p`, pgx.QueryExecModeCacheDescribe)
 	if err != nil {
-		return AsOf{}, err
+		return v, err
 	}
-	var v vector
 	var partition int
 	var position *int64
 	_, err = pgx.ForEachRow(rows, []any{&partition, &position}, func() error {
@@ -248,5 +253,5 @@ func endOfLog(ctx context.Context, tx pgx.Tx) (AsOf, error) {
 		}
 		return nil
 	})
-	return AsOf{Position: v.max(), Vector: v.String()}, err
+	return v, err
 }

@@ -117,7 +117,8 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	if err != nil {
 		return nil, err
 	}
-	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry})
+	a.runtime = tracking.New(a.pool, a.store, tracking.Options{Log: log, Workers: 1, Poll: settings.Poll, Registry: registry,
+		Heard: func(partitions uint64) { a.api.Heard(partitions) }})
 	a.processors = []tracking.Processor{sagas.Billing.Processor(dispatcher), sagas.Preflight(a.collector.Wake), sagas.Schedule(dispatcher), sagas.RefundPreflight(a.refunds.Wake),
 		sagas.Manifest(a.register, a.collector.Wake)}
 	for _, p := range projections.All() {

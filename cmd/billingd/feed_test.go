@@ -90,3 +90,26 @@ func TestFeedOverRestarts(t *testing.T) {
 		t.Errorf("the cursor is %q", last)
 	}
 }
+
+// TestFeedHearsOfOtherReplicas follows the log at one replica while another one
+// records: news comes by its notifications, not only by looking once a second.
+func TestFeedHearsOfOtherReplicas(t *testing.T) {
+	const news = 10
+	h := newHouse(t)
+	here, there := h.start(nil), h.start(nil)
+	there.register("first")
+	n := 0
+	var begun time.Time
+	here.follow("", func(data string) bool {
+		if n == 0 {
+			begun = time.Now()
+		}
+		if n++; n <= news {
+			there.register(fmt.Sprint("next", n)) // only then: each waits for the one before
+		}
+		return n > news
+	})
+	if took := time.Since(begun); n != news+1 || took > news*time.Second/3 { // looking alone takes half a second each
+		t.Errorf("%d pieces of news came one by one in %s", n-1, took)
+	}
+}

@@ -21,15 +21,16 @@
 //	COMMIT      the handler's writes, what it appended, and the tokens: all or nothing
 //	announce    [Page.Appended], [Processor.AfterCommit]
 //
-// These are five round trips to the database and those of the handler, however
+// These are four round trips to the database and those of the handler, however
 // many events there are; over a long line larger pages and more workers help.
 //
 // The lock on the token is the claim. There are no leases, no heartbeats and
 // nothing to rebalance: a dead process's claims end with its connections, a
 // frozen one's when the server ends its idle transaction, five seconds after
-// [Processor.Timeout], and what it writes after that fails. In a partition positions are committed in order (package
-// eventstore), so a token never passes an event that is still to appear, and
-// nobody else's transaction holds delivery up.
+// [Processor.Timeout], and what it writes after that fails. In a partition
+// positions are committed in order (package eventstore), so a token never passes
+// an event that is still to appear, and nobody else's transaction holds delivery
+// up.
 //
 // Events of a customer are in one partition, so they are handled one after the
 // other. Events of different customers may be handled at the same time, and in

@@ -36,6 +36,9 @@ type Options struct {
 	Drain time.Duration
 	// Registry takes the metrics. Nil: they are counted and not shown.
 	Registry prometheus.Registerer
+	// Heard is called with the partitions that other processes say have grown,
+	// and with all of them whenever that may have been missed. It must be quick.
+	Heard func(partitions uint64)
 	// Owner names this process in the tokens (default: host, process id and a
 	// random part).
 	Owner string
@@ -59,6 +62,7 @@ type Runtime struct {
 	busy    chan struct{} // a slot for each page under way
 	alone   chan struct{} // taken by the one page under way that may be marked
 	poll    time.Duration
+	heard   func(partitions uint64)
 	drain   time.Duration
 	metrics *metrics
 	commits atomic.Int64
@@ -91,13 +95,16 @@ func New(pool *pgxpool.Pool, store *eventstore.Store, o Options) *Runtime {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Heard == nil {
+		o.Heard = func(uint64) {}
+	}
 	if o.Owner == "" {
 		host, _ := os.Hostname()
 		o.Owner = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	}
 	r := &Runtime{
 		pool: pool, store: store, codec: store.Codec(), log: o.Log, owner: o.Owner,
-		workers: o.Workers, busy: make(chan struct{}, o.Connections), alone: make(chan struct{}, 1), poll: o.Poll, drain: o.Drain,
+		workers: o.Workers, busy: make(chan struct{}, o.Connections), alone: make(chan struct{}, 1), poll: o.Poll, heard: o.Heard, drain: o.Drain,
 	}
 	r.metrics = newMetrics(r, o.Registry)
 	return r

@@ -132,6 +132,7 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64, alive func(
 	}
 	alive()
 	tell(heard, everyPartition)
+	r.heard(everyPartition)
 	for {
 		n, err := conn.WaitForNotification(ctx)
 		if err != nil {
@@ -139,6 +140,7 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64, alive func(
 		}
 		if partitions := r.store.Heard(n.Payload); partitions != 0 {
 			tell(heard, partitions)
+			r.heard(partitions)
 		}
 	}
 }

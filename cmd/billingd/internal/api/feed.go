@@ -24,8 +24,8 @@ const (
 	eventStream = "text/event-stream"
 )
 
-// How a feed looks for news. The bell rings for what this process records;
-// other processes record as well.
+// How a feed looks for news. The bell rings for what is recorded, here or
+// elsewhere; what it misses is found by looking.
 const (
 	feedPage = 100                   // facts read at once: all that a reader's feed holds
 	feedPace = 20 * time.Millisecond // between two pages at the end of the log
@@ -146,7 +146,7 @@ func (s *Server) openFeed(r *http.Request) (*projections.Feed, error) {
 	if last != "" {
 		q.After = last
 	}
-	feed, err := s.reads.Feed(q)
+	feed, err := s.reads.Feed(r.Context(), q)
 	if e, ok := errors.AsType[*domain.Error](err); ok && last != "" && len(e.Fields) == 1 && e.Fields[0].Field == "after" {
 		return nil, domain.InvalidField(lastEventID, "%s", e.Fields[0].Msg)
 	}

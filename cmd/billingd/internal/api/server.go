@@ -162,6 +162,9 @@ func New(d Deps, limits Limits) (*Server, error) {
 	return s, nil
 }
 
+// Heard tells those who wait of partitions that other processes say have grown.
+func (s *Server) Heard(partitions uint64) { s.bell.ring(partitions) }
+
 // Close ends what New has begun.
 func (s *Server) Close() { s.stop() }
 
