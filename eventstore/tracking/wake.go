@@ -124,11 +124,11 @@ func (r *Runtime) listenOnce(ctx context.Context, heard chan uint64, alive func(
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{eventstore.Channel}.Sanitize()); err != nil {
-		return false, err
-	}
 	if err := r.boot(ctx, conn); err != nil {
 		r.log.Debug("the start of the process could not be written", "error", err)
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{eventstore.Channel}.Sanitize()); err != nil {
+		return false, err
 	}
 	alive()
 	tell(heard, everyPartition)
