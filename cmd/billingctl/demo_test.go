@@ -99,6 +99,7 @@ func (r *running) line(pattern string) []string {
 			return groups
 		}
 	}
+	_ = r.cmd.Wait() // it writes no more
 	r.t.Fatalf("no line matches %s in\n%s%s", pattern, r.out.String(), r.errs.String())
 	return nil
 }
@@ -140,7 +141,7 @@ var foreign = []string{"DATABASE_URL=postgres://nobody@127.0.0.1:1/none", "BILLI
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a folder")
-	r := start(t, foreign, "demo", "--customers", "60", "--dir", dir)
+	r := start(t, foreign, "demo", "--customers", "60", "--latency", "400ms", "--dir", dir) // so that the kill meets bills in flight
 	killed := r.line(`kill -9 \d+: billingd is dead after (\d+) charges, with (\d+) bills? in flight`)
 	r.line(`kill -9 \d+: spendproxy is dead after \d+ charges`)
 	code, last := r.end()

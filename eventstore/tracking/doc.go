@@ -78,9 +78,9 @@
 // events after each token, a page's worth and for a minute at most, are handled
 // one page at a time, each marked in a transaction of its own before. A mark
 // that a dead process left before its token was begun and never ended. Its
-// events go one by one, and the one of which two processes have died so is
-// parked, like poison. One death without a mark, two with one: a process that is
-// killed from outside now and then parks nobody. Marks of a page that fails
+// events go one by one, and the one of which five processes have died so is
+// parked, like poison. One death without a mark, five with one: a process that is
+// killed from outside a few times over, at its very start, parks nobody. Marks of a page that fails
 // otherwise, or whose process ends in order, are taken back.
 //
 // # Kinds

@@ -15,8 +15,10 @@ import (
 // hash of its name, with its listener's connection.
 const bootLock = 7313
 
-// deadliest is how many processes may die of an event before it is parked.
-const deadliest = 2
+// deadliest is how many processes have to die of an event before it is parked. A
+// process that is killed from outside as soon as it starts, a few times over,
+// dies at the same event each time: that alone must not set a customer aside.
+const deadliest = 5
 
 // deadOwners are the processes that neither live nor have ended in order.
 const deadOwners = `SELECT b.owner FROM processor_boots b WHERE b.owner <> $1 AND NOT EXISTS (

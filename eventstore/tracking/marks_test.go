@@ -50,20 +50,20 @@ func TestAnEventThatKillsTheProcessIsParked(t *testing.T) {
 					return "neither dead nor has it parked the event"
 				})
 				if alive == nil {
-					if deaths++; c.ProcessState.ExitCode() != deadly || deaths > 5 {
+					if deaths++; c.ProcessState.ExitCode() != deadly || deaths > 8 {
 						t.Fatalf("%d deaths, the last with status %d", deaths, c.ProcessState.ExitCode())
 					}
 				}
 			}
-			if deaths != 3 {
-				t.Errorf("%d processes died, want 3: one unseen and two marked", deaths)
+			if deaths != 6 {
+				t.Errorf("%d processes died, want 6: one unseen and five marked", deaths)
 			}
 			h.caughtUp("child")
 			letters, err := tracking.Letters(t.Context(), h.pool, tracking.LetterFilter{})
 			if err != nil || len(letters) != 2 || letters[0].SequenceKey != "deadly" || letters[1].Status != tracking.Behind {
 				t.Fatalf("letters %+v, %v", letters, err)
 			}
-			contains(t, letters[0].Error, "2 processes died while they handled it")
+			contains(t, letters[0].Error, "5 processes died while they handled it")
 			if n := value[int](h, `SELECT count(*) FROM seen`); n != 1+5*among {
 				t.Errorf("%d events were handled, want %d", n, 1+5*among)
 			}

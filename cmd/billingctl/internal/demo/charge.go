@@ -31,7 +31,7 @@ func (d *demo) charge(ctx context.Context) error {
 	defer d.showProgress("  charging")()
 	if !d.NoKill {
 		at := killAt
-		for ; !d.kill.done && at < 100; at += killAgain {
+		for ; !d.kill.done && at < 100 && len(d.ledger.charged) < len(d.Customers); at += killAgain {
 			if err := d.until(ctx, len(d.Customers)*at/100); err != nil {
 				return err
 			}

@@ -277,7 +277,7 @@ func TestFeedTakesSoManyReaders(t *testing.T) {
 // nothing.
 func TestFeedCutsSlowReadersOff(t *testing.T) {
 	t.Parallel()
-	i := start(t, limited(Limits{Write: 500 * time.Millisecond}))
+	i := start(t, limited(Limits{Write: 4 * time.Second}))
 	const facts = 200
 	i.register("alice")
 	for range facts / 20 {
