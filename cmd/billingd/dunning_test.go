@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -254,6 +256,58 @@ func TestNoAttemptAfterACancellation(t *testing.T) {
 	r.command("register-customer", `{"customer_id":"later","stripe_customer_id":"cus_later","payment_method_id":"pm_card_visa"}`)
 	if n := h.facts("charge.requested.v1", "acme"); n != 1 || h.posts() != posts || len(h.charges("acme")) != 0 {
 		t.Errorf("%d attempts, %d calls after the cancellation, the charges %v", n, h.posts()-posts, h.charges("acme"))
+	}
+}
+
+// C046: people settle bills and cancel subscriptions at the very moment at which
+// the next attempt is made. Whoever comes first, Stripe takes a bill's money at
+// most once; what ended before its attempt left is not charged, and what was
+// charged after all is known as paid.
+func TestC046_BillsEndWhileTheirRetriesFire(t *testing.T) {
+	h := newHouse(t)
+	r := h.start(func(c *config.Config) {
+		c.DunningDays = domain.DunningDays{1, 3, 5, 7}
+		twoTokens(t)(c)
+	})
+	r.token = "operator"
+	ids := make([]string, 10)
+	for i := range ids {
+		ids[i] = fmt.Sprint("c", i)
+		h.poor(ids[i], "insufficient_funds", 1)
+	}
+	r.subscribe(ids...)
+	h.november()
+	for _, id := range ids {
+		h.reaches("a retry of "+id+" is scheduled", 1, func() int { return h.timers(id) })
+	}
+	var people sync.WaitGroup
+	people.Go(func() { h.day(1) })
+	for i, id := range ids {
+		people.Go(func() {
+			if i >= len(ids)/2 { // some come when the next attempt has just been asked for
+				awaitFor(t, time.Minute, id+" is tried again", func() bool { return h.facts("charge.requested.v1", id) == 2 })
+			}
+			if i%2 == 0 {
+				r.dispatch("settle-billing", "wire-"+id, fmt.Sprintf(`{"customer_id":%q,"billing_period":"2026-11","reference":"wire"}`, id))
+			} else {
+				r.dispatch("cancel-subscription", "leaves-"+id, fmt.Sprintf(`{"customer_id":%q,"at":"now"}`, id))
+			}
+		})
+	}
+	people.Wait()
+	for _, id := range ids {
+		status := ""
+		awaitFor(t, time.Minute, id+" has ended", func() bool {
+			var s standing
+			_ = json.Unmarshal([]byte(r.read("/v1/customers/"+id+"/periods/2026-11")), &s)
+			status = s.Bill.Status
+			return status == "paid" || status == "settled" || status == "void"
+		}, func() string { return status })
+		h.reaches("nothing is scheduled for "+id, 0, func() int { return h.timers(id) })
+		charges := h.charges(id)
+		if paid := status == "paid"; len(charges) > 1 || paid != (len(charges) == 1) {
+			t.Errorf("%s is %s, and Stripe has the charges %v", id, status, charges)
+		}
 	}
 }
 
