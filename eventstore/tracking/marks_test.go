@@ -37,6 +37,10 @@ func TestAnEventThatKillsTheProcessIsParked(t *testing.T) {
 					defer close(ended)
 					_ = c.Wait() // its status is looked at below
 				}()
+				h.Cleanup(func() {
+					_ = c.Process.Kill()
+					<-ended
+				})
 				h.eventually(func() string {
 					select {
 					case <-ended:
