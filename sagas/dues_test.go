@@ -185,12 +185,7 @@ func TestC026_EveryReplicaFires(t *testing.T) {
 func TestC077_ByHandBesideTheSchedule(t *testing.T) {
 	r := newRig(t)
 	s := r.start(options{})
-	ids := customers(30)
-	s.register("pm_card_visa", ids...)
-	for _, id := range ids {
-		s.must(activate(id))
-	}
-	r.once(november, ids...)
+	ids := s.november(30)
 	facts := r.count(`SELECT count(*) FROM events`)
 	clock := sagas.NewClock(func(context.Context) (time.Time, error) { return r.stripe.Now().Add(-20 * time.Second), nil }, time.Second)
 	behind := sagas.NewDueScanner(r.start(options{noProcessors: true}).d, clock, time.Second, r.log)

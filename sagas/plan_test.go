@@ -73,12 +73,7 @@ func (r *rig) instances() string {
 func TestAPlanShowsWhatAReplayAsksFor(t *testing.T) {
 	r := newRig(t)
 	s := r.start(options{})
-	ids := customers(8)
-	s.register("pm_card_visa", ids...)
-	for _, id := range ids {
-		s.must(activate(id))
-	}
-	r.once(november, ids...)
+	ids := s.november(8)
 	r.eventually("all processors are at the end", s.caughtUp)
 	s.stop()
 
@@ -227,12 +222,7 @@ func TestAnAppliedPlanIsAReplay(t *testing.T) {
 func TestAPlanLeavesWhatIsToCome(t *testing.T) {
 	r := newRig(t)
 	s := r.start(options{})
-	ids := customers(4)
-	s.register("pm_card_visa", ids...)
-	for _, id := range ids {
-		s.must(activate(id))
-	}
-	r.once(november, ids...)
+	ids := s.november(4)
 	r.eventually("all processors are at the end", s.caughtUp)
 	s.stop()
 	writer := r.start(options{noProcessors: true})

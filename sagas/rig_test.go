@@ -215,6 +215,18 @@ func (s *service) owe(ids ...domain.CustomerID) {
 	}
 }
 
+// november makes so many subscribers and lets their November be billed.
+func (s *service) november(n int) []domain.CustomerID {
+	s.t.Helper()
+	ids := customers(n)
+	s.register("pm_card_visa", ids...)
+	for _, id := range ids {
+		s.must(activate(id))
+	}
+	s.once(november, ids...)
+	return ids
+}
+
 func (s *service) charge(id domain.CustomerID, p domain.Period) {
 	s.t.Helper()
 	s.must(commands.Of(commands.NewChargeBilling(id, p, usd(5000))))

@@ -32,7 +32,9 @@ func TestC118_AHolderVanishes(t *testing.T) {
 	awaitFor(t, 90*time.Second, "the other replica has charged everybody", func() bool { n, _ := h.charged(); return n == len(ids) })
 	line.Resume()
 	h.stripe.SetClock(time.Date(2026, 12, 1, 0, 0, 1, 0, time.UTC))
-	awaitFor(t, 90*time.Second, "the next month is charged", func() bool { return h.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == 2*len(ids) })
+	awaitFor(t, 90*time.Second, "the next month is charged", func() bool {
+		return h.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == 2*len(ids)
+	})
 	for _, id := range ids {
 		if charges := h.charges(id); len(charges) != 2 {
 			t.Errorf("%s has the charges %v for two months", id, charges)

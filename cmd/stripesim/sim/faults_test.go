@@ -447,10 +447,10 @@ func TestBadFaults(t *testing.T) {
 	equal(t, "armed", len(s.Faults()), 0)
 }
 
-func TestRateLimiter(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, sim.Options{Settings: sim.Settings{RateLimit: 1}})
-	limited := 0
+// crowd makes twenty charges at a stand-in that allows one a second, and says how
+// many were too many.
+func crowd(t *testing.T, s *sim.Server) (limited int) {
+	t.Helper()
 	for n := range 20 {
 		if post(t, s, "/v1/charges", keyN(n), chargeForm).status == 429 {
 			limited++
@@ -459,6 +459,13 @@ func TestRateLimiter(t *testing.T) {
 	if limited == 0 || limited == 20 {
 		t.Errorf("%d of 20 limited with one a second allowed", limited)
 	}
+	return limited
+}
+
+func TestRateLimiter(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, sim.Options{Settings: sim.Settings{RateLimit: 1}})
+	limited := crowd(t, s)
 	equal(t, "keys kept", s.Counters().KeysHeld, int64(20-limited))
 }
 
@@ -466,15 +473,7 @@ func TestRateLimiter(t *testing.T) {
 func TestEndpointLimiter(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, sim.Options{Settings: sim.Settings{EndpointRate: 1}})
-	limited := 0
-	for n := range 20 {
-		if post(t, s, "/v1/charges", keyN(n), chargeForm).status == 429 {
-			limited++
-		}
-	}
-	if limited == 0 || limited == 20 {
-		t.Errorf("%d of 20 limited with one a second allowed", limited)
-	}
+	crowd(t, s)
 	if r := post(t, s, "/v1/customers", "k", "email=a%40b.example"); r.status == 429 {
 		t.Error("another endpoint was limited too")
 	}

@@ -387,10 +387,14 @@ func TestADayOfTheDatabasesClock(t *testing.T) {
 	l := ledger.New(r.pool, ledger.Options{Log: discard})
 	r.Ledger = l
 	k := r.keyOf(ledger.Issue{Grant: policy.Grant{Window: policy.Day}}, 1000)
+	eventually(t, "no midnight comes within the test", func() bool {
+		now, err := l.Clock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Truncate(24*time.Hour) == now.Add(30*time.Second).Truncate(24*time.Hour)
+	})
 	r.finish(paid(r.forward(k, charge("k1", 700)), ch("ch_1", 700)))
-	if now, err := l.Clock(t.Context()); err != nil || now.Truncate(24*time.Hour) != now.Add(-time.Minute).Truncate(24*time.Hour) {
-		t.Skipf("it is midnight: %s, %v", now, err)
-	}
 	r.refused(k, charge("k2", 301), policy.CodeCapExceeded)
 	r.forward(k, charge("k3", 300))
 	if _, err := r.pool.Exec(t.Context(), `UPDATE spendproxy.books SET day = '2026-01-01'`); err != nil { // it was another day
