@@ -11,7 +11,7 @@
 //	Stripe            sent once, read to the end, whatever the caller does    502 504
 //	ledger.Finish     settled, released or held; then the caller is answered
 //
-// Reads need no reservation; what they show is observed, behind their answers
+// Reads need no reservation; what they show is observed, beside their answers
 // and before the next POST is judged. Whatever fails closes:
 // without the ledger nothing is forwarded (503), and a request that may have
 // reached Stripe without an answer stays held until [Proxy.Run] or a later read
