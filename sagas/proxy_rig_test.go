@@ -42,6 +42,8 @@ type proxy struct {
 	told     int
 	extended time.Time
 	policy   string // refuse every create with this code
+
+	meanwhile func() // before a manifest is answered
 }
 
 type line struct {
@@ -160,6 +162,9 @@ func (p *proxy) register(w http.ResponseWriter, r *http.Request) {
 		}
 		p.told++
 		p.manifest[l.Period+"/"+l.Customer] = l
+	}
+	if p.meanwhile != nil {
+		p.meanwhile()
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"received": received, "refused_count": count, "refused": refused})
 }

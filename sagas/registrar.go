@@ -19,7 +19,7 @@ import (
 const (
 	registerMost     = 20_000           // entries of one request: a second or two of the proxy's time
 	registerNamed    = 100              // the proxy names no more refused entries than these
-	registerLease    = 2 * time.Minute  // how long one replica tells the proxy of a run
+	registerLease    = 15 * time.Second // how long one replica has a run to itself; two at once do no harm, only work twice
 	registerAgain    = 30 * time.Second // after a refusal that concerns the whole run
 	extendMost       = 50               // keys of a look at what expires
 	extensionsWanted = time.Minute      // between two such looks
@@ -39,6 +39,7 @@ type Registrar struct {
 
 	wake     chan struct{}
 	rest     map[domain.Period]time.Time // runs of which the proxy would hear nothing, until then
+	kept     map[domain.Period]time.Time // leases that could not be given back, and until when they run
 	entries  atomic.Int64
 	findings atomic.Int64
 }
@@ -47,7 +48,7 @@ type Registrar struct {
 func NewRegistrar(vault Vault, keys *RunKeys, pool *pgxpool.Pool, clock *Clock, poll time.Duration, told func(), log *slog.Logger) *Registrar {
 	return &Registrar{
 		pool: pool, vault: vault, keys: keys, clock: clock, log: log, poll: poll, told: told,
-		wake: make(chan struct{}, 1), rest: map[domain.Period]time.Time{},
+		wake: make(chan struct{}, 1), rest: map[domain.Period]time.Time{}, kept: map[domain.Period]time.Time{},
 	}
 }
 
@@ -114,6 +115,11 @@ func (r *Registrar) Register(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read runs to register: %w", err)
 	}
+	for p, until := range r.kept {
+		if err := r.giveBack(ctx, p, until); err != nil {
+			return false, err
+		}
+	}
 	var failed []error
 	for _, label := range labels {
 		p, err := domain.ParsePeriod(label)
@@ -138,11 +144,11 @@ func (r *Registrar) Register(ctx context.Context) (more bool, err error) {
 
 // run tells the proxy one batch of a run, unless another replica is at it.
 func (r *Registrar) run(ctx context.Context, p domain.Period) (more bool, err error) {
-	var mine bool
+	var until time.Time
 	err = r.pool.QueryRow(ctx, `INSERT INTO billing_runs AS r (billing_period, registering_until) VALUES ($1, clock_timestamp() + $2 * interval '1 second')
 		ON CONFLICT (billing_period) DO UPDATE SET registering_until = excluded.registering_until
 		WHERE r.registering_until IS NULL OR r.registering_until < clock_timestamp()
-		RETURNING true`, p.String(), registerLease.Seconds()).Scan(&mine)
+		RETURNING registering_until`, p.String(), registerLease.Seconds()).Scan(&until)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
@@ -150,9 +156,10 @@ func (r *Registrar) run(ctx context.Context, p domain.Period) (more bool, err er
 		return false, fmt.Errorf("take the run: %w", err)
 	}
 	defer func() {
-		_, err := r.pool.Exec(context.WithoutCancel(ctx), `UPDATE billing_runs SET registering_until = NULL WHERE billing_period = $1`, p.String())
-		if err != nil {
-			r.log.Warn("a run was not given back; another replica waits for the lease", "run", p, "error", err)
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), registerLease)
+		defer stop()
+		if err := r.giveBack(ctx, p, until); err != nil {
+			r.log.Warn("a run was not given back; it is as soon as the database answers, or when the lease is over", "run", p, "error", err)
 		}
 	}()
 	// Bills that are over need no entry any more: a month that was collected
@@ -174,6 +181,19 @@ func (r *Registrar) run(ctx context.Context, p domain.Period) (more bool, err er
 	}
 	r.told()
 	return len(batch) == registerMost, nil
+}
+
+// giveBack ends a lease of this process, unless another replica has the run by
+// now. A lease that the database does not take back is remembered: it would
+// keep its own process waiting too.
+func (r *Registrar) giveBack(ctx context.Context, p domain.Period, until time.Time) error {
+	r.kept[p] = until
+	_, err := r.pool.Exec(ctx, `UPDATE billing_runs SET registering_until = NULL WHERE billing_period = $1 AND registering_until = $2`, p.String(), until)
+	if err != nil {
+		return fmt.Errorf("give back run %s: %w", p, err)
+	}
+	delete(r.kept, p)
+	return nil
 }
 
 func (r *Registrar) pending(ctx context.Context, p domain.Period) ([]manifestEntry, error) {

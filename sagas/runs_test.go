@@ -202,6 +202,50 @@ func TestRotationAndRevocationOfARunsKey(t *testing.T) {
 	r.once(november, "four")
 }
 
+// A registrar whose database or process dies in the middle keeps nobody waiting:
+// it gives the run back as soon as it can, and only if nobody else has it by now.
+func TestARunIsGivenBackWhenTheDatabaseAnswers(t *testing.T) {
+	r := newRig(t)
+	p := newProxy(t, r.stripe.APIURL)
+	p.away = true
+	clock := sagas.DatabaseClock(r.pool)
+	registrar := sagas.NewRegistrar(p.client(), sagas.NewRunKeys(p.client(), r.pool, clock, "test"), r.pool, clock, time.Second, func() {}, r.log)
+	r.exec(`INSERT INTO run_manifest (billing_period, customer_id, amount_minor, currency, stripe_customer_id, fixed, version) VALUES ('2026-11', 'acme', 5000, 'usd', 'cus_1', true, 1)`)
+	r.exec(`CREATE FUNCTION away() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the database is away' USING ERRCODE = '57P01'; END $$`)
+	r.exec(`CREATE TRIGGER away BEFORE UPDATE ON billing_runs FOR EACH ROW WHEN (NEW.registering_until IS NULL) EXECUTE FUNCTION away()`)
+	if _, err := registrar.Register(t.Context()); err == nil {
+		t.Fatal("the proxy is away, and nothing is said")
+	}
+	p.set(func() { p.away = false })
+	if _, err := registrar.Register(t.Context()); err == nil || r.count(`SELECT count(*) FROM run_manifest WHERE pending`) != 1 {
+		t.Fatalf("the database is away: %v", err)
+	}
+	r.exec(`DROP TRIGGER away ON billing_runs`)
+	if _, err := registrar.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`SELECT count(*) FROM run_manifest WHERE registered AND NOT pending`); n != 1 {
+		t.Errorf("the run is not registered as soon as the database answers")
+	}
+	if n := r.count(`SELECT count(*) FROM billing_runs WHERE registering_until > clock_timestamp() + interval '15 seconds'`); n != 0 {
+		t.Error("a run whose replica dies is nobody's for more than 15 seconds")
+	}
+
+	// Another replica takes the run while the answer of the former is under way.
+	r.exec(`UPDATE run_manifest SET pending = true`)
+	p.set(func() {
+		p.meanwhile = func() {
+			r.exec(`UPDATE billing_runs SET registering_until = clock_timestamp() + interval '10 seconds'`)
+		}
+	})
+	if _, err := registrar.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`SELECT count(*) FROM billing_runs WHERE registering_until > clock_timestamp()`); n != 1 {
+		t.Error("the other replica's lease was ended")
+	}
+}
+
 // An entry that the proxy does not take is a finding; the others are collected.
 // It is not asked for again and again.
 func TestEntriesThatTheProxyRefusesAreAFinding(t *testing.T) {
