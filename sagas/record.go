@@ -1,10 +1,11 @@
 package sagas
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -138,21 +139,35 @@ func scanRecords(rows pgx.Rows) (records []*record, err error) {
 // condition over the row, the bills given are $1 and $2; skip leaves out rows
 // that somebody else holds.
 func queueRecords(p *pgx.Batch, bills []bill, where string, skip bool) {
-	lock := ` FOR UPDATE`
+	lock := `FOR UPDATE`
 	if skip {
 		lock += ` SKIP LOCKED`
 	}
-	queueRecordsUnlocked(p, bills, where, lock)
+	queueRecordsWith(p, bills, where, lock)
 }
 
-func queueRecordsUnlocked(p *pgx.Batch, bills []bill, where string, lock ...string) {
-	customers, periods := make([]string, len(bills)), make([]string, len(bills))
-	for i, b := range bills {
-		customers[i], periods[i] = string(b.customer), b.period.String()
+func queueRecordsUnlocked(p *pgx.Batch, bills []bill, where string) {
+	queueRecordsWith(p, bills, where, `OFFSET 0`)
+}
+
+// queueRecordsWith reads rows by their keys and nothing else, and looks at the
+// condition afterwards: an index of rows that fulfil it would be walked for each.
+func queueRecordsWith(p *pgx.Batch, bills []bill, where, lock string) {
+	var customers, periods []string
+	for _, b := range sortedBills(bills) { // locks are taken in this order
+		customers, periods = append(customers, string(b.customer)), append(periods, b.period.String())
 	}
-	p.Queue(`SELECT `+recordColumns+` FROM billing_records b
-		WHERE (customer_id, billing_period) IN (SELECT * FROM unnest($1::text[], $2::text[])) AND `+where+`
-		ORDER BY customer_id, billing_period`+strings.Join(lock, ""), customers, periods)
+	p.Queue(`SELECT `+recordColumns+` FROM unnest($1::text[], $2::text[]) AS u(customer, period)
+		CROSS JOIN LATERAL (SELECT * FROM billing_records r WHERE r.customer_id = u.customer AND r.billing_period = u.period `+lock+`) b
+		WHERE `+where+` ORDER BY customer_id, billing_period`, customers, periods)
+}
+
+// sortedBills are bills in the order of their rows' key, each once.
+func sortedBills(bills []bill) []bill {
+	sorted := slices.SortedFunc(slices.Values(bills), func(a, b bill) int {
+		return cmp.Or(cmp.Compare(a.customer, b.customer), cmp.Compare(a.period.String(), b.period.String()))
+	})
+	return slices.Compact(sorted)
 }
 
 // saveRecords writes what the collector may change of rows that it holds
@@ -197,7 +212,8 @@ func saveRecords(ctx context.Context, q eventstore.Querier, records []*record) e
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[], $8::int[], $9::int[], $10::bigint[], $11::bigint[],
 			$12::timestamptz[], $13::timestamptz[], $14::timestamptz[], $15::int[], $16::int[], $17::bigint[], $18::bigint[], $19::bool[], $20::text[])
 			AS u(customer, period, state, start, intent, number, charge, create_again, again, fence, epoch, first_sent, last_sent, wall, quiet, tries, lease, backoff, parked, outcome)
-		WHERE r.customer_id = u.customer AND r.billing_period = u.period`,
+		CROSS JOIN LATERAL (SELECT ctid FROM billing_records WHERE customer_id = u.customer AND billing_period = u.period OFFSET 0) AS held
+		WHERE r.ctid = held.ctid`,
 		customers, periods, states, starts, intents, numbers, charges, creates, agains, fences, epochs,
 		firsts, lasts, walls, quiets, tries, leases, backoffs, parked, outcomes, readAgainAfter.Seconds())
 	if err != nil {

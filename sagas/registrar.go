@@ -164,8 +164,7 @@ func (r *Registrar) run(ctx context.Context, p domain.Period) (more bool, err er
 	}()
 	// Bills that are over need no entry any more: a month that was collected
 	// before there was a proxy, or one whose create has fixed the entry.
-	if _, err := r.pool.Exec(ctx, `UPDATE run_manifest m SET pending = false WHERE m.pending AND m.billing_period = $1 AND m.fixed
-		AND EXISTS (SELECT FROM billing_records b WHERE b.customer_id = m.customer_id AND b.billing_period = m.billing_period AND b.state IN ('succeeded', 'void'))`, p.String()); err != nil {
+	if _, err := r.pool.Exec(ctx, passOverSQL, p.String()); err != nil {
 		return false, fmt.Errorf("pass over bills that have ended: %w", err)
 	}
 	batch, err := r.pending(ctx, p)
@@ -195,6 +194,16 @@ func (r *Registrar) giveBack(ctx context.Context, p domain.Period, until time.Ti
 	delete(r.kept, p)
 	return nil
 }
+
+// Both find each row by its key, whatever the planner knows of the tables.
+const (
+	passOverSQL = `UPDATE run_manifest m SET pending = false WHERE m.pending AND m.billing_period = $1 AND m.fixed
+		AND (SELECT b.state FROM billing_records b WHERE b.customer_id = m.customer_id AND b.billing_period = m.billing_period) IN ('succeeded', 'void')`
+	registeredSQL = `UPDATE run_manifest m SET pending = false, registered = u.code = '' AND NOT m.withdrawn, refused = nullif(u.code, '')
+		FROM unnest($2::text[], $3::bigint[], $4::text[]) AS u(customer, version, code)
+		CROSS JOIN LATERAL (SELECT ctid FROM run_manifest WHERE billing_period = $1 AND customer_id = u.customer AND version = u.version OFFSET 0) AS sent
+		WHERE m.ctid = sent.ctid`
+)
 
 func (r *Registrar) pending(ctx context.Context, p domain.Period) ([]manifestEntry, error) {
 	rows, err := r.pool.Query(ctx, `SELECT customer_id, amount_minor, currency, stripe_customer_id, fixed, withdrawn, version
@@ -240,9 +249,7 @@ func (r *Registrar) tell(ctx context.Context, p domain.Period, key string, batch
 		}
 	}
 	// What has changed meanwhile stays pending.
-	if _, err := r.pool.Exec(ctx, `UPDATE run_manifest m SET pending = false, registered = u.code = '' AND NOT m.withdrawn, refused = nullif(u.code, '')
-		FROM unnest($2::text[], $3::bigint[], $4::text[]) AS u(customer, version, code)
-		WHERE m.billing_period = $1 AND m.customer_id = u.customer AND m.version = u.version`, p.String(), customers, versions, codes); err != nil {
+	if _, err := r.pool.Exec(ctx, registeredSQL, p.String(), customers, versions, codes); err != nil {
 		return fmt.Errorf("keep what is registered: %w", err)
 	}
 	r.entries.Add(int64(n))

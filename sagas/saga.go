@@ -204,7 +204,8 @@ func correlation(e eventstore.Recorded) string {
 }
 
 func (s Saga[S]) load(ctx context.Context, tx pgx.Tx, ids []string, byID map[string]*instance[S]) error {
-	rows, err := tx.Query(ctx, `SELECT id, state, version, last_position, coalesce(key, ''), coalesce(refusal, '') FROM sagas WHERE saga = $1 AND id = ANY($2)`, s.Name, ids)
+	rows, err := tx.Query(ctx, `SELECT id, state, version, last_position, coalesce(key, ''), coalesce(refusal, '')
+		FROM unnest($2::text[]) AS n(wanted) CROSS JOIN LATERAL (SELECT * FROM sagas WHERE saga = $1 AND id = wanted OFFSET 0) AS instance`, s.Name, ids)
 	if err != nil {
 		return fmt.Errorf("saga %s: load: %w", s.Name, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"runtime/debug"
 	"sync"
@@ -223,15 +224,15 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 		said := conn.PgConn().ParameterStatus
 		return said("default_transaction_read_only") != "on" && said("in_hot_standby") != "on"
 	}
-	for name, value := range map[string]string{
+	session := eventstore.KeyedPlans()
+	maps.Copy(session, map[string]string{
 		"application_name":                    "billingd",
 		"idle_in_transaction_session_timeout": "15s",
 		"tcp_keepalives_idle":                 "10",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
-		// Statements over arrays look cheaper to plan anew each time than they are.
-		"plan_cache_mode": "force_generic_plan",
-	} {
+	})
+	for name, value := range session {
 		if _, set := config.ConnConfig.RuntimeParams[name]; !set {
 			config.ConnConfig.RuntimeParams[name] = value
 		}

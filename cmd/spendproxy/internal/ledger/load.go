@@ -76,7 +76,7 @@ func list(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
 const (
 	lockSQL = plansSQL + `, set_config('lock_timeout', '10s', true), set_config('idle_in_transaction_session_timeout', '10s', true),
 	pg_advisory_xact_lock(7311, 1)`
-	plansSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
+	plansSQL = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_material', 'off', true)`
 )
 
 // queueLock queues the lock, and the reading of the clock behind it.
@@ -310,8 +310,8 @@ const (
 		UNION ALL ` + subjectsFrom + `WHERE object <> '' AND object = ANY($3)
 		UNION ALL SELECT ` + subjectColumns + ` FROM unnest($4::text[], $5::text[]) AS b(customer_id, billing_period)
 			JOIN spendproxy.subjects s ON s.customer_id = b.customer_id AND s.billing_period = b.billing_period AND s.customer_id <> ''
-		UNION ALL SELECT ` + subjectColumns + ` FROM spendproxy.objects b
-			JOIN spendproxy.subjects s ON s.customer_id = b.customer_id AND s.billing_period = b.billing_period AND s.customer_id <> '' WHERE b.id = ANY($3)`
+		UNION ALL SELECT ` + subjectColumns + ` FROM unnest($3::text[]) AS n(wanted) CROSS JOIN LATERAL (SELECT * FROM spendproxy.objects WHERE id = wanted OFFSET 0) AS b
+			JOIN spendproxy.subjects s ON s.customer_id = b.customer_id AND s.billing_period = b.billing_period AND s.customer_id <> ''`
 )
 
 func billColumns(bills map[policy.BillID]bool) (customers, periods []string) {
@@ -330,7 +330,8 @@ func (p *page) queueObligations(b *pgx.Batch, w *wanted) {
 	customers, periods := billColumns(w.bills)
 	each(b.Queue(`SELECT o.customer_id, o.billing_period, o.vault_key, o.amount_minor, o.currency, o.stripe_customer, o.fixed, o.paid
 		FROM (SELECT * FROM unnest($1::text[], $2::text[]) AS n(customer_id, billing_period)
-			UNION ALL SELECT customer_id, billing_period FROM spendproxy.objects WHERE id = ANY($3) AND customer_id <> '') AS b
+			UNION ALL SELECT customer_id, billing_period FROM unnest($3::text[]) AS n(wanted)
+				CROSS JOIN LATERAL (SELECT * FROM spendproxy.objects WHERE id = wanted OFFSET 0) AS o WHERE customer_id <> '') AS b
 		JOIN spendproxy.obligations o ON o.customer_id = b.customer_id AND o.billing_period = b.billing_period`, customers, periods, objects),
 		func(rows pgx.Rows) error {
 			o := &obligation{}
