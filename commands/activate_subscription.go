@@ -70,6 +70,6 @@ func (b activateSubscriptionBody) build(Input) (Request, error) {
 	if b.AnchorDay < 1 || b.AnchorDay > 31 {
 		v.add("anchor_day", "must be 1 to 31")
 	}
-	startsOn := check(&v, b.StartsOn, func(s string) (domain.Date, error) { return domain.ParseDate("starts_on", s) })
+	startsOn := checkDate(&v, "starts_on", b.StartsOn)
 	return v.request(Of(NewActivateSubscription(id, amount, domain.Schedule{Cadence: cadence, AnchorDay: b.AnchorDay, TimeZone: zone, StartsOn: startsOn})))
 }

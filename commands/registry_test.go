@@ -307,6 +307,8 @@ func TestValuesOfFields(t *testing.T) {
 		{"change-subscription-amount", "amount_minor", "0"}, {"change-subscription-amount", "currency", `"USD"`}, {"change-subscription-amount", "effective_period", `"next"`},
 		{"change-subscription-schedule", "anchor_day", "0"}, {"change-subscription-schedule", "anchor_day", "32"}, {"change-subscription-schedule", "time_zone", `"Local"`},
 		{"change-subscription-schedule", "effective_period", `"2026-13"`},
+		{"charge-billing", "billing_period", `"3000-01"`}, {"charge-billing", "billing_period", `"9999-12"`}, {"charge-billing", "billing_period", `"9999"`}, {"change-subscription-amount", "effective_period", `"9999-Q4"`},
+		{"activate-subscription", "starts_on", `"3000-01-01"`}, {"activate-subscription", "starts_on", `"9999-12-31"`}, {"reschedule-dunning", "at", `"9999-12-31T23:59:59-23:00"`},
 		{"cancel-subscription", "at", `"later"`}, {"cancel-subscription", "at", `"Now"`},
 		{"cancel-subscription", "reason", long(501, "x")}, {"pause-subscription", "reason", long(501, "é")},
 		{"settle-billing", "reference", long(501, "x")}, {"settle-billing", "reference", `"a\u0000b"`}, {"write-off-billing", "reason", `"\u001b[31m"`}, {"pause-subscription", "reason", `"\u0085"`},
@@ -318,6 +320,7 @@ func TestValuesOfFields(t *testing.T) {
 	for _, c := range []struct{ command, field, value string }{
 		{"settle-billing", "reference", long(500, "é")}, {"settle-billing", "reference", `"two\nlines\tand a tab"`}, {"cancel-subscription", "at", `"now"`},
 		{"charge-billing", "amount_minor", "99999999"}, {"charge-billing", "billing_period", `"2026-Q3"`}, {"charge-billing", "billing_period", `"2026"`}, {"retry-charge", "attempt", "1000"},
+		{"charge-billing", "billing_period", `"2999-12"`}, {"activate-subscription", "starts_on", `"2999-12-31"`},
 	} {
 		spec := must(commands.Lookup(c.command))
 		if _, err := decode(spec, bodyOf(spec, map[string]string{c.field: c.value})); err != nil {

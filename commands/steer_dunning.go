@@ -105,8 +105,11 @@ func (b rescheduleDunningBody) build(in Input) (Request, error) {
 	id := check(&v, b.CustomerID, domain.ParseCustomerID)
 	period := checkPeriod(&v, "billing_period", b.BillingPeriod)
 	at, err := time.Parse(time.RFC3339, b.At)
-	if err != nil || at.Year() < 2000 {
+	switch {
+	case err != nil || at.Year() < 2000:
 		v.add("at", "must be a time such as 2026-11-20T09:00:00Z")
+	case at.Year() > lastYear:
+		v.add("at", tooLate)
 	}
 	reason := checkText(&v, "reason", b.Reason, true)
 	return v.request(Of(NewRescheduleDunning(id, period, at, reason, in.Key)))

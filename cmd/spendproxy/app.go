@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/billonce/billonce/cmd/internal/portfile"
+	"github.com/billonce/billonce/cmd/internal/unreadable"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/clock"
 	"github.com/billonce/billonce/cmd/spendproxy/internal/config"
@@ -162,7 +163,7 @@ func (a *App) Run(ctx context.Context) error {
 		a.crowd.watch(s)
 		servers = append(servers, s)
 		parts.Go(func() {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(unreadable.Listener(l, proxy.Unreadable)); !errors.Is(err, http.ErrServerClosed) {
 				stop(fmt.Errorf("serve: %w", err))
 			}
 		})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -51,6 +52,7 @@ func TestOddRequestsOnTheWire(t *testing.T) {
 		{"a target of 20 KiB", "POST /v1/charges?" + strings.Repeat("x", 20<<10) + " HTTP/1.1\r\nHost: x\r\n" + head(key) + sized, []int{431}, 0},
 		{"a query", strings.Replace(line("HTTP/1.1"), "/v1/charges", "/v1/charges?amount=1", 1) + sized, []int{400}, 0},
 		{"a bare question mark", strings.Replace(line("HTTP/1.1"), "/v1/charges", "/v1/charges?", 1) + sized, []int{400}, 0},
+		{"an unknown expectation", line("HTTP/1.1") + "Expect: 200-maybe\r\n" + sized, []int{417}, 0},
 		{"an upgrade", line("HTTP/1.1") + "Connection: Upgrade\r\nUpgrade: websocket\r\n" + sized, []int{200}, 1},
 		{"HTTP/2 with prior knowledge", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", []int{401}, 0},
 		{"a trailer", line("HTTP/1.1") + "Trailer: Amount\r\n" + strings.Replace(chunked, "0\r\n\r\n", "0\r\nAmount: 1\r\n\r\n", 1), []int{200}, 1},
@@ -61,6 +63,17 @@ func TestOddRequestsOnTheWire(t *testing.T) {
 		got, bodies := r.raw(test.text+"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", len(test.want)+2)
 		if !slices.Equal(got, test.want) && !slices.Equal(got, append(slices.Clone(test.want), 200)) || len(stripe.arrivals())-before != test.reach {
 			t.Errorf("%s: %v, want %v; %d reached Stripe: %v", test.what, got, test.want, len(stripe.arrivals())-before, bodies)
+		}
+		for n, status := range got {
+			if status == 200 {
+				continue
+			}
+			var said struct {
+				Error struct{ Code, Message, Type string }
+			}
+			if err := json.Unmarshal([]byte(bodies[n]), &said); err != nil || said.Error.Code == "" || said.Error.Message == "" || said.Error.Type == "" {
+				t.Errorf("%s: %d is no error in Stripe's shape: %s", test.what, status, bodies[n])
+			}
 		}
 	}
 	for _, seen := range stripe.arrivals() {

@@ -18,13 +18,16 @@ import (
 // checkContent refuses a body that is not what the address takes: another
 // media type or character set, or a compressed one, whose size nobody knows.
 func checkContent(r *http.Request, mediaType string) error {
+	types := r.Header.Values("Content-Type")
 	given, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset, ok := params["charset"]
-	if err != nil || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
+	if err != nil || len(types) > 1 || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
 		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body must be "+mediaType+" in UTF-8")
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
+	for _, encoding := range r.Header.Values("Content-Encoding") {
+		if encoding != "" && !strings.EqualFold(encoding, "identity") {
+			return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
+		}
 	}
 	return nil
 }

@@ -53,8 +53,10 @@ func requestID(r *http.Request) string {
 	if ids := r.Header.Values("X-Request-Id"); len(ids) == 1 && requestIDShape.MatchString(ids[0]) {
 		return ids[0]
 	}
-	return "req_" + rand.Text()
+	return newRequestID()
 }
+
+func newRequestID() string { return "req_" + rand.Text() }
 
 // ServeHTTP implements http.Handler: everything that is done for every request,
 // whether or not there is something at its address.

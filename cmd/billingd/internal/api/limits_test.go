@@ -26,12 +26,13 @@ func TestContentTypes(t *testing.T) {
 		{"text/plain", "", 415}, {"", "", 415}, {"application/x-www-form-urlencoded", "", 415}, {"application/jsonp", "", 415},
 		{"application/json; charset=latin1", "", 415}, {";", "", 415}, {"application/x-ndjson", "", 415},
 		{"application/json", "gzip", 415}, {"application/json", "br", 415}, {"application/json", "identity, gzip", 415},
+		{"application/json|text/plain", "", 415}, {"application/json|application/json", "", 415}, {"application/json", "identity|gzip", 415}, {"application/json", "|gzip", 415},
 		{"application/json; charset=UTF-8", "identity", 200},
 	} {
 		r := i.request(http.MethodPost, "/v1/commands/register-customer", body)
-		r.Header["Content-Type"] = []string{c.contentType}
+		r.Header["Content-Type"] = strings.Split(c.contentType, "|") // a header each
 		if c.encoding != "" {
-			r.Header.Set("Content-Encoding", c.encoding)
+			r.Header["Content-Encoding"] = strings.Split(c.encoding, "|")
 		}
 		a := i.do(r)
 		if a.status != c.status {
@@ -41,6 +42,31 @@ func TestContentTypes(t *testing.T) {
 			a.problem(t)
 		}
 	}
+}
+
+// What net/http cannot read comes to no handler, and is answered like the rest.
+func TestUnreadableRequests(t *testing.T) {
+	t.Parallel()
+	i := start(t)
+	const command = "POST /v1/commands/register-customer HTTP/1.1\r\n"
+	for text, status := range map[string]int{
+		"GET /healthz\r\n\r\n": 400, "GET /healthz HTTP/1.1\r\n\r\n": 400, "GET /healthz HTTP/1.1\r\nHost: x\r\nX y: z\r\n\r\n": 400,
+		command + "Host: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n": 400, command + "Host: x\r\nContent-Length: -5\r\n\r\n": 400,
+		"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 60<<10) + "\r\n\r\n": 431,
+		"GET /healthz?x=" + strings.Repeat("x", 60<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n":     431,
+		command + "Host: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n":                      501,
+		"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n":                                           505,
+		command + "Host: x\r\nContent-Length: 2\r\nExpect: 200-maybe\r\n\r\n{}":              417,
+	} {
+		conn := i.raw(t)
+		fmt.Fprint(conn, text)
+		a := readAnswer(t, conn)
+		p := a.problem(t)
+		if a.status != status || p.Status != status || p.RequestID == "" || p.RequestID != a.header.Get("X-Request-Id") || !strings.Contains(i.logs.String(), p.RequestID) {
+			t.Errorf("%.60q got %d %s, want %d", text, a.status, a.body, status)
+		}
+	}
+	i.register("alice") // others are served
 }
 
 // zeros is an endless body.

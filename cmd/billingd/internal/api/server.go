@@ -16,6 +16,7 @@ import (
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/cmd/internal/portfile"
+	"github.com/billonce/billonce/cmd/internal/unreadable"
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
@@ -221,7 +222,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener, grace time.Duration) e
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- server.Serve(unreadable.Listener(l, s.unreadable)) }()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve HTTP: %w", err)

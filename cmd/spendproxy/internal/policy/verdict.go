@@ -33,7 +33,7 @@ const (
 	CodeInFlight      Code = "charge_unresolved"   // 403: another charge of the bill may still succeed
 	CodeCurrency      Code = "currency_not_capped" // 403: the key has no cap in the currency
 	CodeTarget        Code = "path_refused"        // 403: not a canonical path of an operation that is known
-	CodeRequest       Code = "request_refused"     // 400, 408, 413, 415: cannot be read strictly
+	CodeRequest       Code = "request_refused"     // 400, 408, 413, 415, 417, 431, 501, 505: cannot be read strictly
 	CodeNoKey         Code = "idempotency_key_required"
 	CodeReused        Code = "idempotency_key_reused" // 400 idempotency_error: the key came with other parameters
 	CodeVaultKey      Code = "vault_key_invalid"      // 401: unknown, revoked, retired or expired

@@ -88,11 +88,7 @@ type problem struct {
 	} `json:"error"`
 }
 
-// answerError answers with a refusal in Stripe's shape. Libraries obey
-// Stripe-Should-Retry where the error can be read, which this one can. After a
-// call whose outcome is unknown they are not told: repeating it with its key is
-// safe.
-func (p *Proxy) answerError(x *exchange, v policy.Verdict) (requestID string) {
+func errorBody(v policy.Verdict) []byte {
 	var body problem
 	body.Error.Code, body.Error.Message, body.Error.Type = v.Code, v.Reason, "invalid_request_error"
 	switch {
@@ -102,6 +98,15 @@ func (p *Proxy) answerError(x *exchange, v policy.Verdict) (requestID string) {
 		body.Error.Type = "api_error"
 	}
 	text, _ := json.Marshal(body) // of strings alone
+	return text
+}
+
+// answerError answers with a refusal in Stripe's shape. Libraries obey
+// Stripe-Should-Retry where the error can be read, which this one can. After a
+// call whose outcome is unknown they are not told: repeating it with its key is
+// safe.
+func (p *Proxy) answerError(x *exchange, v policy.Verdict) (requestID string) {
+	text := errorBody(v)
 	id := requestIDOf(x.id)
 	h := x.w.Header()
 	h.Set("Content-Type", "application/json")
