@@ -74,11 +74,10 @@ func (e exportCommand) Run(s *shell) error {
 		}
 		return buffered.Flush()
 	}
-	said := s.Err
 	if e.File == "-" {
 		err = write(s.Out)
+		s = s.beside()
 	} else {
-		said = s.Out
 		err = whole(e.File, write)
 	}
 	if bar != nil {
@@ -87,9 +86,11 @@ func (e exportCommand) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(said, "export: events=%d command_keys=%d request_keys=%d last_position=%d sha256=%s\n",
-		trailer.Events, trailer.CommandKeys, trailer.RequestKeys, trailer.LastPosition, trailer.SHA256)
-	return err
+	return s.conclude("export", append(trailerFigures(trailer), figure{"sha256", trailer.SHA256})...)
+}
+
+func trailerFigures(t archive.Trailer) []figure {
+	return []figure{{"events", t.Events}, {"command_keys", t.CommandKeys}, {"request_keys", t.RequestKeys}, {"last_position", t.LastPosition}}
 }
 
 // whole writes a file under another name until it is durable.
@@ -152,7 +153,7 @@ func (i importLogCommand) Run(s *shell) error {
 	if err != nil {
 		return err
 	}
-	return s.printf("import: events=%d command_keys=%d request_keys=%d last_position=%d\n", trailer.Events, trailer.CommandKeys, trailer.RequestKeys, trailer.LastPosition)
+	return s.conclude("import", trailerFigures(trailer)...)
 }
 
 // followers are the tables that follow from a log, and that no other log may

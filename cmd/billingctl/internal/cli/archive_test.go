@@ -119,10 +119,10 @@ func TestVerifyPrintsDifferences(t *testing.T) {
 	ran = billingctl(t, "", "-o", "json", "verify")
 	lines := strings.Split(strings.TrimSpace(ran.out), "\n")
 	var d struct{ Kind, About, Detail, Remedy string }
-	if err := json.Unmarshal([]byte(lines[0]), &d); err != nil || len(lines) != 6 || d.Kind == "" || d.About == "" || d.Detail == "" || d.Remedy == "" {
+	if err := json.Unmarshal([]byte(lines[0]), &d); err != nil || len(lines) != 7 || d.Kind == "" || d.About == "" || d.Detail == "" || d.Remedy == "" {
 		t.Errorf("as JSON: %+v, %v", ran, err)
 	}
-	if ran.code != exitFailed || !strings.HasSuffix(ran.err, "verify: events=15 streams=5 differences=6\n") {
+	if ran.code != exitFailed || lines[6] != `{"events":15,"streams":5,"differences":6}` {
 		t.Errorf("as JSON: %+v", ran)
 	}
 	if ran := billingctl(t, "", "replay", "bills"); ran.code != exitOK {

@@ -44,7 +44,7 @@ func (r runProcessor) Run(s *shell) error {
 		return err
 	}
 	if r.NoWait {
-		return s.printf("%s runs to %d\n", r.Name, position)
+		return s.done("%s runs to %d", r.Name, position)
 	}
 	wait := func(ctx context.Context, _ *tracking.Runtime) error {
 		return awaitStop(ctx, pool, r.Name, s.progress())
@@ -58,7 +58,7 @@ func (r runProcessor) Run(s *shell) error {
 	if err != nil {
 		return fmt.Errorf("run %s to %d: %w", r.Name, position, err)
 	}
-	return s.printf("%s has stopped at %d; billingctl processors resume lets it go on\n", r.Name, position)
+	return s.done("%s has stopped at %d; billingctl processors resume lets it go on", r.Name, position)
 }
 
 // positionOf reads a position, or a place, of which the position counts.

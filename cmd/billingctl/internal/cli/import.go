@@ -85,9 +85,9 @@ func (i importCommand) Run(s *shell) error {
 		return err
 	}
 	if i.DryRun {
-		err = s.printf("import: rows=%d valid=%d failed=%d sent=0\n", result.Rows, result.Imported, result.Failed)
+		err = s.conclude("import", figure{"rows", result.Rows}, figure{"valid", result.Imported}, figure{"failed", result.Failed}, figure{"sent", 0})
 	} else {
-		err = s.printf("import: rows=%d imported=%d replayed=%d failed=%d\n", result.Rows, result.Imported, result.Replayed, result.Failed)
+		err = s.conclude("import", figure{"rows", result.Rows}, figure{"imported", result.Imported}, figure{"replayed", result.Replayed}, figure{"failed", result.Failed})
 	}
 	if err == nil && result.Failed > 0 {
 		err = errReported

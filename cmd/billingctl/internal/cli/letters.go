@@ -244,6 +244,9 @@ func (l retryLetter) agreed(s *shell, found []tracking.Sequence) (bool, error) {
 		letters += q.Letters
 		processors[q.Processor] = true
 	}
+	if s.asJSON() {
+		s = s.beside()
+	}
 	if err := s.printf("%d letters of %d customers wait at %d processors\n", letters, len(found), len(processors)); err != nil {
 		return false, err
 	}
@@ -297,7 +300,7 @@ func (l retryLetter) retry(s *shell, pool *pgxpool.Pool, found []tracking.Sequen
 	if total.Void > 0 {
 		void = fmt.Sprintf(", %d of them with nothing left to do", total.Void)
 	}
-	said := s.printf("%d letters were handled%s, %d wait\n", total.Handled, void, total.Waiting)
+	said := s.done("%d letters were handled%s, %d wait", total.Handled, void, total.Waiting)
 	return cmp.Or(failed, said)
 }
 

@@ -14,5 +14,5 @@ func (migrateCommand) Run(s *shell) error {
 	if err := migrations.Up(s.ctx, dsn); err != nil {
 		return err
 	}
-	return s.printf("the database has the schema of this version\n")
+	return s.done("the database has the schema of this version")
 }

@@ -152,7 +152,7 @@ func (s *shell) operate(done string, change func(*pgxpool.Pool) error) error {
 	if err := change(pool); err != nil {
 		return err
 	}
-	return s.printf("%s\n", done)
+	return s.done("%s", done)
 }
 
 // Run pauses the processor.

@@ -105,6 +105,48 @@ func (s *shell) progress() console.Progress { return console.NewProgress(s.Err) 
 
 func (s *shell) asJSON() bool { return s.line.Output == "json" }
 
+// figure is one of what a command came to.
+type figure struct {
+	name  string
+	value any
+}
+
+// conclude prints what a command came to in its last line, for scripts: as
+// name: figure=value, or as a JSON object in a line of its own.
+func (s *shell) conclude(name string, figures ...figure) error {
+	var line strings.Builder
+	if !s.asJSON() {
+		line.WriteString(name + ":")
+		for _, f := range figures {
+			fmt.Fprintf(&line, " %s=%v", f.name, f.value)
+		}
+		return s.printf("%s\n", line.String())
+	}
+	for i, f := range figures {
+		value, err := json.Marshal(f.value)
+		if err != nil {
+			return fmt.Errorf("print JSON: %w", err)
+		}
+		fmt.Fprintf(&line, "%s%q:%s", [2]string{"{", ","}[min(i, 1)], f.name, value)
+	}
+	return s.printf("%s}\n", line.String())
+}
+
+// beside is s for what is said while standard output is a file's.
+func (s *shell) beside() *shell {
+	other := *s
+	other.Out = s.Err
+	return &other
+}
+
+// done says in a sentence that something is done.
+func (s *shell) done(format string, args ...any) error {
+	if s.asJSON() {
+		return s.conclude("", figure{"done", fmt.Sprintf(format, args...)})
+	}
+	return s.printf(format+"\n", args...)
+}
+
 // show prints a document as it came, or as table makes of it.
 func show[T any](s *shell, document json.RawMessage, table func(T) error) error {
 	if s.asJSON() {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,10 +60,10 @@ func (v verifyCommand) Run(s *shell) error {
 	for _, lag := range report.Lags {
 		differences.say("lag: %s has %s events to handle, and %s customers set aside; it was compared with what it has handled\n", lag.Processor, console.Count(int(lag.Events)), console.Count(int(lag.Customers)))
 	}
-	differences.say("verify: events=%d streams=%d differences=%d\n", report.Events, report.Streams, report.Differences)
+	said := s.conclude("verify", figure{"events", report.Events}, figure{"streams", report.Streams}, figure{"differences", report.Differences})
 	switch {
-	case differences.err != nil:
-		return differences.err
+	case cmp.Or(differences.err, said) != nil:
+		return cmp.Or(differences.err, said)
 	case report.Differences > 0:
 		return errReported
 	}

@@ -53,6 +53,11 @@ func TestDocumentMatchesRoutes(t *testing.T) {
 			if op.OperationID == "" || op.Responses["default"] == nil {
 				t.Errorf("%s has the id %q and the default response %v", pattern, op.OperationID, op.Responses["default"])
 			}
+			for _, part := range strings.Split(path, "/") {
+				if name, ok := strings.CutPrefix(part, "{"); ok && !slices.Contains(op.Parameters, struct{ Name, In string }{strings.TrimSuffix(name, "}"), "path"}) {
+					t.Errorf("%s does not document %s: no valid OpenAPI", pattern, part)
+				}
+			}
 			public := len(op.Security) == 0
 			if wantPublic := !strings.HasPrefix(path, "/v1/"); public != wantPublic {
 				t.Errorf("%s needs %v", pattern, op.Security)

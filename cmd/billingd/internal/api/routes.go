@@ -35,6 +35,11 @@ type endpoint func(w http.ResponseWriter, r *http.Request) error
 // handle registers an endpoint under the same rules as huma's own: scope,
 // query parameters and body as the operation documents them.
 func (s *Server) handle(op huma.Operation, h endpoint) {
+	for _, part := range strings.Split(op.Path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			op.Parameters = append(op.Parameters, &huma.Param{Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+		}
+	}
 	if !op.Hidden {
 		s.huma.OpenAPI().AddOperation(&op)
 	}
