@@ -58,7 +58,8 @@ func (a *App) openNews(d *commands.Dispatcher, gateway *stripegateway.Gateway, c
 }
 
 // parseNews reads an event. One of a kind that is acted on, but whose object
-// cannot be read, and one of a connected account are kept and not acted on.
+// cannot be read, one of a connected account, and a test's beside a live key, or
+// the other way round, are kept and not acted on.
 func (a *App) parseNews(payload []byte) (sagas.News, error) {
 	n, err := stripegateway.ParseNews(payload)
 	if errors.Is(err, stripegateway.ErrEventObject) {
@@ -70,6 +71,10 @@ func (a *App) parseNews(payload []byte) (sagas.News, error) {
 	}
 	if err == nil && json.Unmarshal(payload, &whose) == nil && whose.Account != "" {
 		a.log.Error("an event of a connected account is kept and not acted on", "event", n.EventID, "type", n.Type)
+		n.Charge, n.Refund, n.Dispute = nil, nil, nil
+	}
+	if live, known := a.settings.Live(); err == nil && known && live != n.Live {
+		a.log.Error("an event of the other mode than the Stripe key's is kept and not acted on", "event", n.EventID, "type", n.Type, "live", n.Live)
 		n.Charge, n.Refund, n.Dispute = nil, nil, nil
 	}
 	return n, err

@@ -294,8 +294,8 @@ func TestC088_NewsBeforeTheAnswer(t *testing.T) {
 }
 
 // TestNewsOfOtherVersionsAndAccounts: another API version is counted and
-// applied; an event of a connected account, and one of a kind that nobody acts
-// on, are kept and not applied.
+// applied; an event of a connected account, one of live money beside a test key,
+// and one of a kind that nobody acts on, are kept and not applied.
 func TestNewsOfOtherVersionsAndAccounts(t *testing.T) {
 	h := newHouse(t)
 	r := h.start(withSecret(webhookSecret))
@@ -308,15 +308,16 @@ func TestNewsOfOtherVersionsAndAccounts(t *testing.T) {
 	deliver(strings.Replace(succeeded("evt_a", "charge.succeeded", "other", "ch_a", "pi_a"), "2023-10-16", "2020-08-27", 1))
 	deliver(strings.Replace(succeeded("evt_b", "charge.succeeded", "foreign", "ch_b", "pi_b"), `"object":"event"`, `"object":"event","account":"acct_foreign"`, 1))
 	deliver(strings.Replace(succeeded("evt_c", "charge.succeeded", "third", "ch_c", "pi_c"), `"type":"charge.succeeded"`, `"type":"invoice.paid"`, 1))
+	deliver(strings.Replace(succeeded("evt_d", "charge.succeeded", "live", "ch_d", "pi_d"), `"livemode":false`, `"livemode":true`, 1))
 	await(t, "the first is applied", func() bool { return h.number(`SELECT count(*) FROM webhook_inbox WHERE state = 'applied'`) == 1 })
-	for id, want := range map[string]int{"other": 1, "foreign": 0, "third": 0} {
+	for id, want := range map[string]int{"other": 1, "foreign": 0, "third": 0, "live": 0} {
 		sql, arg := billed(id)
 		if n := h.number(sql, arg); n != want {
 			t.Errorf("%s has %d billed facts, want %d", id, n, want)
 		}
 	}
-	if n := h.number(`SELECT count(*) FROM webhook_inbox WHERE state = 'unknown_kind'`); n != 2 {
-		t.Errorf("%d events are of unknown kinds, want 2", n)
+	if n := h.number(`SELECT count(*) FROM webhook_inbox WHERE state = 'unknown_kind'`); n != 3 {
+		t.Errorf("%d events are of unknown kinds, want 3", n)
 	}
 	res, err := http.Get(r.url + "/metrics")
 	if err != nil {

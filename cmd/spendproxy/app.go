@@ -43,8 +43,8 @@ type App struct {
 
 // Open brings up every part: database, ledger, front, listeners. Nothing runs
 // yet. Close undoes it.
-func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App, err error) {
-	a = &App{settings: settings, log: log}
+func Open(ctx context.Context, settings config.Config, log *slog.Logger) (_ *App, err error) {
+	a := &App{settings: settings, log: log}
 	defer func() {
 		if err != nil {
 			a.Close()

@@ -72,8 +72,11 @@ func ParseNews(payload []byte) (sagas.News, error) {
 	return e.news()
 }
 
+// lastSecond is the last that a time can be written of, in the year 9999.
+const lastSecond = 253402300799
+
 func (e *event) news() (sagas.News, error) {
-	if e.Object != "event" || idWith(e.ID, "evt_") == "" || plain(e.Type) == "" || e.Created <= 0 {
+	if e.Object != "event" || idWith(e.ID, "evt_") == "" || plain(e.Type) == "" || e.Created <= 0 || e.Created > lastSecond {
 		return sagas.News{}, fmt.Errorf("read event: %w", ErrNotAnEvent)
 	}
 	n := sagas.News{

@@ -92,6 +92,7 @@ func TestNewsThatIsNone(t *testing.T) {
 		"with a strange id":           {whole.with("id", "evt_1 "+secret).String(), ErrNotAnEvent},
 		"without a type":              {whole.without("type").String(), ErrNotAnEvent},
 		"without a time":              {whole.without("created").String(), ErrNotAnEvent},
+		"of no time there is":         {whole.with("created", 1e18).String(), ErrNotAnEvent},
 		"without an object":           {whole.without("data").String(), ErrEventObject},
 		"with a charge without id":    {anEvent("charge.failed", object{"object": "charge"}).String(), ErrEventObject},
 		"with a charge of text":       {anEvent("charge.failed", aCharge().with("object", "charge", "amount", "2900")).String(), ErrEventObject},

@@ -51,6 +51,14 @@ type Config struct {
 	Crash crashpoint.Plan // where the selftest makes this process die; zero: nowhere
 }
 
+// Live tells whether what happens at Stripe is about real money. A vault key does
+// not tell by itself; only a stand-in has a clock.
+func (c Config) Live() (live, known bool) {
+	key := c.StripeKey.Reveal()
+	live = liveKey.MatchString(key)
+	return live, live || testKey.MatchString(key) || c.ClockURL != ""
+}
+
 // Load reads the environment and args (without the program's name) and checks
 // everything. What is wrong comes as a *settings.Error, all at once; help goes to
 // stdout, with settings.ErrHelp.
