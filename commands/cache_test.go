@@ -55,22 +55,21 @@ func given(t testing.TB, d *commands.Dispatcher, c domain.CustomerID, facts []do
 	}
 }
 
-// What is kept in the process has bounds, in streams and in events, whatever is
-// asked; what was let go of is read again, and nobody can tell.
+// What is kept in the process has a bound in bytes, whatever is asked; what was
+// let go of is read again, and nobody can tell.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	d := newDispatcher(t)
-	const streams, events = 5, 700
-	d.KeepAtMost(streams, events)
+	const most = 100_000
+	d.KeepAtMost(most)
 	long := decade("any")
-	lengths := map[domain.CustomerID]int{}
 	for i := range 12 {
 		c := domain.CustomerID(fmt.Sprint("c", i))
-		lengths[c] = 2 + 55*i // the last of them are longer than all of the room, some share it with few
-		given(t, d, c, decade(c)[:min(lengths[c], len(long))])
+		given(t, d, c, decade(c)[:min(2+55*i, len(long))]) // the last of them share the room with few
 	}
 	given(t, d, "huge", append(decade("huge"), decade("huge")[2:]...))
 	random := rand.New(rand.NewPCG(7, 1))
+	mostStreams := 0
 	for range 300 {
 		c := domain.CustomerID(fmt.Sprint("c", random.IntN(12)))
 		if random.IntN(10) == 0 {
@@ -79,18 +78,59 @@ func TestCacheIsBounded(t *testing.T) {
 		if got, err := d.Customer(t.Context(), c); err != nil || got.ID() != c {
 			t.Fatalf("%s: %v, %v", c, got.ID(), err)
 		}
-		kept, of, counted := d.Kept()
-		if kept > streams || of > events || of != counted {
-			t.Fatalf("%d states of %d events are kept, counted as %d", kept, of, counted)
+		streams, bytes, counted := d.Kept()
+		if bytes > most || bytes != counted {
+			t.Fatalf("%d states of %d bytes are kept, counted as %d", streams, bytes, counted)
 		}
+		mostStreams = max(mostStreams, streams)
 	}
-	if kept, of, _ := d.Kept(); kept == 0 || of == 0 {
-		t.Error("nothing is kept")
+	if mostStreams < 2 {
+		t.Errorf("at most %d states are kept at once", mostStreams)
 	}
 	d.Forget()
-	if kept, of, counted := d.Kept(); kept+of+counted != 0 {
-		t.Errorf("after forgetting %d states of %d events, counted as %d", kept, of, counted)
+	if streams, bytes, counted := d.Kept(); streams+bytes+counted != 0 {
+		t.Errorf("after forgetting %d states of %d bytes, counted as %d", streams, bytes, counted)
 	}
+}
+
+// A run of a hundred thousand customers takes no more memory than one of fifty
+// thousand: the bytes that are counted are about those that are taken, though
+// each state was read out of a far larger event.
+func TestMemoryIsFlat(t *testing.T) { // alone: it measures what the process takes
+	d := commands.Keeper()
+	taken := func() int {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := taken()
+	decoded := func(text string) string { return string([]byte(text)) } // as JSON gives it: a copy of its own
+	for n := range 100_000 {
+		c := domain.CustomerID(decoded(fmt.Sprintf("customer-%06d", n)))
+		var state domain.Customer
+		facts := []domain.Event{
+			domain.CustomerRegistered{CustomerID: c, StripeCustomerID: decoded("cus_0123456789abcd"), PaymentMethodID: decoded("pm_0123456789abcdef01234567")},
+			domain.SubscriptionActivated{CustomerID: c, Money: usd49, Cadence: domain.Monthly, AnchorDay: 1, TimeZone: decoded("UTC"), StartsOn: domain.Date{Year: 2020, Month: 1, Day: 1}},
+		}
+		for _, e := range append(facts, tried(c, domain.PeriodOf(domain.Monthly, 2026, 12), 1, decoded("pi_0123456789abcdef01234567"))...) {
+			state = state.Evolve(e)
+		}
+		row := make([]byte, 900)
+		d.Keep(state, eventstore.Head{Version: 5, Digest: row[868:]})
+		if n == 0 || n%25_000 != 0 {
+			continue
+		}
+		if grown := taken() - before; grown > commands.CacheMost*5/4 {
+			t.Errorf("after %d customers %.1f MB are taken, %.1f are allowed", n, float64(grown)/1e6, float64(commands.CacheMost)/1e6)
+		}
+	}
+	streams, bytes, _ := d.Kept()
+	if grown := taken() - before; bytes < commands.CacheMost*9/10 || grown < bytes/2 || grown > commands.CacheMost*5/4 {
+		t.Errorf("%d states count as %.1f MB and take %.1f", streams, float64(bytes)/1e6, float64(grown)/1e6)
+	}
+	t.Logf("%d states count as %.1f MB and take %.1f", streams, float64(bytes)/1e6, float64(taken()-before)/1e6)
+	runtime.KeepAlive(d)
 }
 
 // Two processes decide on one stream at once and know nothing of each other but
