@@ -2,9 +2,13 @@ package admin
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -62,9 +66,30 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set(requestIDHeader, "req_"+rand.Text())
+	defer func() {
+		if v := recover(); v != nil {
+			s.panicked(w, r, v)
+		}
+	}()
 	if err := s.serve(w, r); err != nil {
 		s.fail(w, r, err)
 	}
+}
+
+// requestIDHeader names a request in its answer, in errors and in the log.
+const requestIDHeader = "X-Request-Id"
+
+// panicked answers for a part that panicked. The value may quote a request: its
+// type and the stack tell enough.
+func (s *server) panicked(w http.ResponseWriter, r *http.Request, v any) {
+	what := fmt.Sprintf("%T", v)
+	if e, ok := v.(runtime.Error); ok {
+		what = e.Error()
+	}
+	s.log.ErrorContext(r.Context(), "a request of the admin API panicked", slog.String("request_id", w.Header().Get(requestIDHeader)),
+		slog.String("panic", what), slog.String("stack", string(debug.Stack())))
+	s.fail(w, r, &problem{status: http.StatusInternalServerError, code: "internal", message: "the spend proxy has failed; its log says more under the request id", close: true})
 }
 
 func (s *server) serve(w http.ResponseWriter, r *http.Request) error {

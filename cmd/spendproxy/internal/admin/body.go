@@ -58,11 +58,13 @@ func noBody(r *http.Request) error {
 func checkContent(r *http.Request, mediaType string) error {
 	given, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset, ok := params["charset"]
-	if err != nil || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
+	if err != nil || len(r.Header.Values("Content-Type")) > 1 || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
 		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body must be %s in UTF-8", mediaType)
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
+	for _, encoding := range r.Header.Values("Content-Encoding") {
+		if encoding != "" && !strings.EqualFold(encoding, "identity") {
+			return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
+		}
 	}
 	return nil
 }

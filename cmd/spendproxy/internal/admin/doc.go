@@ -13,5 +13,5 @@
 // is in one answer only, that of the call that made it; neither answers nor log
 // lines hold one elsewhere.
 //
-// Errors are {"error":{"code","message"}}. Programs go by the code.
+// Errors are {"error":{"code","message","request_id"}}. Programs go by the code.
 package admin

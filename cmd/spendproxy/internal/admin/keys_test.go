@@ -3,11 +3,14 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/billonce/billonce/cmd/spendproxy/internal/admin"
 )
 
 // A key's whole life, on the real ledger.
@@ -158,6 +161,11 @@ func TestStrictBodies(t *testing.T) {
 			t.Errorf("%q got %d", contentType, a.status)
 		}
 	}
+	for name, values := range map[string][]string{"Content-Type": {"application/json", "text/plain"}, "Content-Encoding": {"identity", "gzip"}} {
+		if a := i.twice(adminToken, "/admin/v1/vault-keys", anAgent, name, values); a.status != 415 {
+			t.Errorf("%s %v: %d %s", name, values, a.status, a.body)
+		}
+	}
 	if a := i.send(adminToken, "POST", "/admin/v1/vault-keys", anAgent, "Content-Encoding", "gzip"); a.status != 415 {
 		t.Errorf("a compressed body got %d", a.status)
 	}
@@ -284,6 +292,17 @@ func TestSecretsAreShownOnce(t *testing.T) {
 		if strings.Contains(said.String(), token) {
 			t.Errorf("a token is shown")
 		}
+	}
+}
+
+// A panic is answered like any fault, and the log has no request's text.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	log := &logged{}
+	i := (&instance{log: log}).at(t, admin.New(struct{ admin.Ledger }{}, admin.Tokens{Admin: adminToken}, slog.New(slog.NewJSONHandler(log, nil))))
+	a := i.send(adminToken, "GET", "/admin/v1/vault-keys?label=MARKER", "")
+	if a.status != 500 || a.code() != "internal" || !strings.Contains(log.String(), a.header.Get("X-Request-Id")) || strings.Contains(log.String(), "MARKER") {
+		t.Errorf("%d %s; the log: %s", a.status, a.body, log)
 	}
 }
 

@@ -98,16 +98,39 @@ type answer struct {
 // code is the code of an error; empty if the answer is none.
 func (a answer) code() string {
 	var v struct {
-		Error struct{ Code, Message string }
+		Error struct {
+			Code, Message string
+			RequestID     string `json:"request_id"`
+		}
 	}
 	if json.Unmarshal([]byte(a.body), &v) != nil {
 		return "not JSON"
+	}
+	if e := v.Error; e.Code != "" && (e.Message == "" || e.RequestID == "" || e.RequestID != a.header.Get("X-Request-Id")) {
+		return "not in the shape of errors"
 	}
 	return v.Error.Code
 }
 
 // send sends a request. Headers come in pairs.
 func (i *instance) send(token, method, path, body string, headers ...string) answer {
+	i.t.Helper()
+	r := i.request(token, method, path, body)
+	for n := 0; n < len(headers); n += 2 {
+		r.Header.Set(headers[n], headers[n+1])
+	}
+	return i.do(r)
+}
+
+// twice posts with a header that occurs more than once.
+func (i *instance) twice(token, path, body, name string, values []string) answer {
+	i.t.Helper()
+	r := i.request(token, http.MethodPost, path, body)
+	r.Header[name] = values
+	return i.do(r)
+}
+
+func (i *instance) request(token, method, path, body string) *http.Request {
 	i.t.Helper()
 	var in io.Reader
 	if body != "" {
@@ -123,9 +146,11 @@ func (i *instance) send(token, method, path, body string, headers ...string) ans
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	for n := 0; n < len(headers); n += 2 {
-		r.Header.Set(headers[n], headers[n+1])
-	}
+	return r
+}
+
+func (i *instance) do(r *http.Request) answer {
+	i.t.Helper()
 	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		i.t.Fatal(err)

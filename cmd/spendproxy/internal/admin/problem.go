@@ -93,17 +93,19 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case http.StatusServiceUnavailable:
 		header.Set("Retry-After", "1")
 		if !errors.Is(err, context.Canceled) {
-			s.log.ErrorContext(r.Context(), "the admin API could not answer", slog.String("method", r.Method), slog.String("error", err.Error()))
+			s.log.ErrorContext(r.Context(), "the admin API could not answer", slog.String("method", r.Method),
+				slog.String("request_id", header.Get(requestIDHeader)), slog.String("error", err.Error()))
 		}
 	}
 	if p.close {
 		header.Set("Connection", "close")
 	}
 	type body struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
+		Code      string `json:"code"`
+		Message   string `json:"message"`
+		RequestID string `json:"request_id"`
 	}
-	writeJSON(w, p.status, map[string]body{"error": {p.code, p.message}})
+	writeJSON(w, p.status, map[string]body{"error": {p.code, p.message, header.Get(requestIDHeader)}})
 }
 
 func writeJSON(w http.ResponseWriter, status int, body any) {
