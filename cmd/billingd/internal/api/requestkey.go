@@ -19,12 +19,14 @@ import (
 // before a dispatch, and remembers a header that came with a command which had
 // been decided before, under another header or none.
 
-// bodyDigest is a hash of what a body says: spaces and the order of its fields
-// do not matter. The body has been decoded, so it is a flat object of strings
-// and numbers, each field once.
+// bodyDigest is a hash of what a body says: spaces, the order of its fields and
+// how its letters are escaped do not matter. The body has been decoded, so it is
+// a flat object of strings and integers, each field once.
 func bodyDigest(command string, body []byte) []byte {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
+	var fields map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	if err := decoder.Decode(&fields); err != nil {
 		fields = nil
 	}
 	canonical, err := json.Marshal(fields) // sorted by name, spaces removed

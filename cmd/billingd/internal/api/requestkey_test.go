@@ -22,6 +22,10 @@ func TestIdempotencyKeyHeader(t *testing.T) {
 	if again := i.send("register-customer", " "+strings.ReplaceAll(alice, ",", ", ")+"\n", with(one, "X")...).receipt(t); !again.Replayed || again.Position != first.Position {
 		t.Errorf("the same under X got %+v", again)
 	}
+	escaped := strings.ReplaceAll(alice, `"alice"`, `"\u0061lice"`)
+	if again := i.send("register-customer", escaped, with(one, "X")...).receipt(t); !again.Replayed || again.Position != first.Position {
+		t.Errorf("the same in other escapes under X got %+v", again)
+	}
 	before := i.events()
 	for name, a := range map[string]answer{
 		"another body":    i.send("register-customer", strings.ReplaceAll(alice, "alice", "bob"), with(one, "X")...),
