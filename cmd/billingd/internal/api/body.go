@@ -9,10 +9,13 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/billonce/billonce/commands"
+	"github.com/billonce/billonce/domain"
 )
 
 // checkContent refuses a body that is not what the address takes: another
@@ -104,4 +107,13 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, body any) error 
 		return err
 	}
 	return commands.DecodeBody(raw, body)
+}
+
+// checkText refuses text that is not fit for the record, or for the screen of
+// whoever reads it.
+func checkText(field, text string) error {
+	if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > 500 || strings.ContainsFunc(text, unicode.IsControl) {
+		return domain.InvalidField(field, "must have 1 to 500 characters, and no control characters")
+	}
+	return nil
 }

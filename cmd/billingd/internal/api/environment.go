@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
-	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/sagas"
 )
 
@@ -40,8 +39,9 @@ func (s *Server) registerEnvironment(e Environment) {
 		if err := s.decode(w, r, &a); err != nil {
 			return err
 		}
-		if a.Reason = strings.TrimSpace(a.Reason); a.Reason == "" || len(a.Reason) > 500 {
-			return domain.InvalidField("reason", "must have 1 to 500 characters")
+		a.Reason = strings.TrimSpace(a.Reason)
+		if err := checkText("reason", a.Reason); err != nil {
+			return err
 		}
 		standing, err := e.Adopt(r.Context(), exchangeOf(r.Context()).caller.Name, a.Reason)
 		if err != nil {

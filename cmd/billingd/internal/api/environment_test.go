@@ -28,12 +28,14 @@ func TestAdopt(t *testing.T) {
 		}
 	})
 	adopt := func(body, token string) answer {
-		return i.do(i.request(http.MethodPost, "/v1/environment/adopt", body, "Authorization", "Bearer "+token, "Content-Type", "application/json"))
+		r := i.request(http.MethodPost, "/v1/environment/adopt", body, "Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		return i.do(r)
 	}
 	if a := i.get("/v1/environment", "Authorization", "Bearer r"); a.status != http.StatusOK || !strings.Contains(string(a.body), "the log has gone back") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	for _, body := range []string{``, `{}`, `{"reason":""}`, `{"reason":"  "}`, `{"reason":null}`, `{"reason":"x","reason":"y"}`, `{"reason":"x","more":1}`, `{"reason":"` + strings.Repeat("x", 501) + `"}`, `[]`} {
+	for _, body := range []string{``, `{}`, `{"reason":""}`, `{"reason":"  "}`, `{"reason":null}`, `{"reason":"x","reason":"y"}`, `{"reason":"x","more":1}`, `{"reason":"a\u0000b"}`, `{"reason":"\u001b[31m"}`, `{"reason":"` + strings.Repeat("x", 501) + `"}`, `[]`} {
 		if a := adopt(body, "a"); a.status != http.StatusBadRequest || reason != "" {
 			t.Errorf("%.40s: %d, adopted for %q", body, a.status, reason)
 		}

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/billonce/billonce/cmd/billingd/internal/access"
 	"github.com/billonce/billonce/domain"
@@ -52,8 +50,8 @@ type dismissBody struct {
 
 func (b dismissBody) check() error {
 	for field, text := range map[string]string{"kind": b.Kind, "subject": b.Subject, "reason": b.Reason} {
-		if strings.TrimSpace(text) == "" || utf8.RuneCountInString(text) > 500 || strings.ContainsFunc(text, unicode.IsControl) {
-			return domain.InvalidField(field, "must have 1 to 500 characters, and no control characters")
+		if err := checkText(field, text); err != nil {
+			return err
 		}
 	}
 	return nil
