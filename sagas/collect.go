@@ -347,6 +347,9 @@ func (c *Collector) record(ctx context.Context, j *job, o domain.Outcome) error 
 	}
 	b, _ := customer.Bill(j.r.period)
 	c.log.Info("outcome recorded", append(c.about(j), "class", o.Class, "status", b.Status, "intent", o.IntentID, "charge", o.ChargeID, "code", o.Code, "decline_code", o.DeclineCode, "reason", o.Reason)...)
+	if b.Status == domain.BillNeedsReview {
+		c.log.Error("a bill needs review: it goes no further by itself", append(c.about(j), "reason", o.Reason)...)
+	}
 	if b.Status.Final() || b.Status == domain.BillDeclined {
 		c.settled.Add(1)
 	}

@@ -132,12 +132,14 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 	registerMetrics(registry, a.collector, a.store, &a.writes)
 	troubles := a.troubles()
 	registerRunMetrics(registry, a.collector, troubles)
+	stuck := a.stuck()
+	registry.MustRegister(newWaitMetrics(stuck))
 
 	a.api, err = api.New(api.Deps{
 		Dispatcher: dispatcher, Reads: projections.NewReads(a.store), Processors: a.runtime.Status, Running: running, Clock: clock.Now,
 		Environment: api.Environment{Standing: a.collector.Environment().Standing, Adopt: a.collector.Adopt},
 		Ready:       []api.Check{{Name: "environment", Run: func(context.Context) error { return a.collector.Environment().Ready() }}, {Name: "look", Run: func(context.Context) error { return a.looked() }}, {Name: "writes", Run: a.writes.check}},
-		Webhooks:    hooks, Reconciler: a.reconcile, Scanner: a.scanner, Troubles: troubles, Verdicts: a.verdicts(),
+		Webhooks:    hooks, Reconciler: a.reconcile, Scanner: a.scanner, Troubles: troubles, Stuck: stuck, Verdicts: a.verdicts(),
 		Tokens: settings.Tokens, Metrics: registry, Log: log, Version: version(),
 	}, api.Limits{})
 	if err != nil {

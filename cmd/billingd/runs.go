@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,29 +63,6 @@ func (a *App) verdicts() func(context.Context, domain.CustomerID, domain.Period)
 	}
 	return a.vault.Verdicts
 }
-
-// troubles are the runs that wait for somebody, read at most once in a while:
-// whatever watches the service asks often.
-func (a *App) troubles() func(context.Context) ([]sagas.RunTrouble, error) {
-	var mu sync.Mutex
-	var last []sagas.RunTrouble
-	var at time.Time
-	return func(ctx context.Context) ([]sagas.RunTrouble, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if time.Since(at) < troublesAge {
-			return last, nil
-		}
-		found, err := sagas.RunTroubles(ctx, a.pool)
-		if err != nil {
-			return nil, err
-		}
-		last, at = found, time.Now()
-		return last, nil
-	}
-}
-
-const troublesAge = 250 * time.Millisecond
 
 // registerRunMetrics shows runs that wait, and how many this process has paused.
 func registerRunMetrics(registry *prometheus.Registry, c *sagas.Collector, troubles func(context.Context) ([]sagas.RunTrouble, error)) {

@@ -113,22 +113,36 @@ func (s *ProcessorStatus) add(p PartitionStatus) {
 	}
 }
 
-func countLetters(ctx context.Context, q eventstore.Querier, all []ProcessorStatus) error {
-	rows, err := q.Query(ctx, `SELECT processor, count(*), count(DISTINCT sequence_key) FROM dead_letters WHERE status IN ('parked', 'behind') GROUP BY processor`)
+// LetterCount is what waits in the dead letters of a processor.
+type LetterCount struct {
+	Processor string
+	Letters   int // events that wait, those behind another one included
+	Sequences int // customers that they belong to
+}
+
+// CountLetters counts the letters that wait, by processor. Processors without
+// any are left out.
+func CountLetters(ctx context.Context, q eventstore.Querier) ([]LetterCount, error) {
+	rows, err := q.Query(ctx, `SELECT processor, count(*), count(DISTINCT sequence_key) FROM dead_letters
+		WHERE status IN ('parked', 'behind') GROUP BY processor ORDER BY processor`)
 	if err != nil {
-		return fmt.Errorf("count letters: %w", err)
+		return nil, fmt.Errorf("count letters: %w", err)
 	}
-	var name string
-	var letters, parked int
-	if _, err := pgx.ForEachRow(rows, []any{&name, &letters, &parked}, func() error {
-		if i := slices.IndexFunc(all, func(s ProcessorStatus) bool { return s.Processor == name }); i >= 0 {
-			all[i].Letters, all[i].Parked, all[i].CaughtUp = letters, parked, false
+	counts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[LetterCount])
+	if err != nil {
+		return nil, fmt.Errorf("count letters: %w", err)
+	}
+	return counts, nil
+}
+
+func countLetters(ctx context.Context, q eventstore.Querier, all []ProcessorStatus) error {
+	counts, err := CountLetters(ctx, q)
+	for _, c := range counts {
+		if i := slices.IndexFunc(all, func(s ProcessorStatus) bool { return s.Processor == c.Processor }); i >= 0 {
+			all[i].Letters, all[i].Parked, all[i].CaughtUp = c.Letters, c.Sequences, false
 		}
-		return nil
-	}); err != nil {
-		return fmt.Errorf("count letters: %w", err)
 	}
-	return nil
+	return err
 }
 
 // Status is the package's Status of all processors that have ever run.

@@ -26,7 +26,7 @@ import (
 )
 
 // Deps is what the API serves. All of it is required but Ready, Webhooks, Reconciler,
-// Scanner, Troubles, Verdicts and Version.
+// Scanner, Troubles, Stuck, Verdicts and Version.
 type Deps struct {
 	Dispatcher *commands.Dispatcher
 	Reads      projections.Reads
@@ -50,6 +50,8 @@ type Deps struct {
 	// Troubles lists the runs that wait for somebody: the service is alive and
 	// degraded then. Nil: none are known of.
 	Troubles func(context.Context) ([]sagas.RunTrouble, error)
+	// Stuck counts what else waits for somebody. Nil: nothing is known of.
+	Stuck func(context.Context) (Stuck, error)
 	// Verdicts lists what the spend proxy decided about a bill's calls. Nil:
 	// there is no proxy.
 	Verdicts func(context.Context, domain.CustomerID, domain.Period) ([]sagas.Verdict, error)
@@ -113,6 +115,7 @@ type Server struct {
 	clock      func(context.Context) (time.Time, error)
 	ready      []Check
 	troubles   func(context.Context) ([]sagas.RunTrouble, error)
+	stuck      func(context.Context) (Stuck, error)
 	verdicts   func(context.Context, domain.CustomerID, domain.Period) ([]sagas.Verdict, error)
 	tokens     access.Tokens
 	log        *slog.Logger
@@ -133,7 +136,7 @@ type Server struct {
 func New(d Deps, limits Limits) (*Server, error) {
 	s := &Server{
 		dispatcher: d.Dispatcher, store: d.Dispatcher.Log(), reads: d.Reads, processors: d.Processors, running: d.Running, clock: d.Clock,
-		ready: d.Ready, troubles: d.Troubles, verdicts: d.Verdicts, tokens: d.Tokens, log: d.Log, limits: limits.withDefaults(),
+		ready: d.Ready, troubles: d.Troubles, stuck: d.Stuck, verdicts: d.Verdicts, tokens: d.Tokens, log: d.Log, limits: limits.withDefaults(),
 		mux: &router{ServeMux: http.NewServeMux()}, draining: make(chan struct{}), reading: make(chan struct{}, feedReads),
 	}
 	s.gateway = &commands.Gateway{
