@@ -34,6 +34,8 @@ type trail struct {
 	intents   []string // that were ever committed, or paid it
 	charges   []string // that are known to have been taken for it
 	refunds   []domain.RefundRequested
+	dunned    bool // something was to follow a decline
+	imported  []importedCharge
 }
 
 const ofTheLog = "an event is never changed by Billonce: restore it from a backup or from an earlier export of this log, then verify again"
@@ -109,7 +111,12 @@ func (c *account) keep(r eventstore.Recorded) {
 		t.requested = r.Position
 	case domain.ChargeIntentCommitted:
 		t.intents = append(t.intents, e.IntentID)
+	case domain.ChargeDeclined, domain.DunningScheduled:
+		t.dunned = true
 	case domain.CustomerBilled:
+		if e.Source == domain.SourceImport {
+			t.imported = append(t.imported, importedCharge{e.ChargeID, r.Place})
+		}
 		t.intents, t.charges = append(t.intents, e.IntentID), append(t.charges, e.ChargeID)
 	case domain.RefundProposed:
 		t.charges = append(t.charges, e.ChargeID)

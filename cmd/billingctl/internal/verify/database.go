@@ -188,10 +188,13 @@ func (w *worker) partition(ctx context.Context, partition int16) error {
 	}
 	w.tally.read(unsaid)
 	w.streams(int64(a.chain.Streams()))
-	for _, compare := range []func(context.Context, *auditor) error{w.billingRecords, w.refundRecords, w.schedules} {
+	for _, compare := range []func(context.Context, *auditor) error{w.billingRecords, w.refundRecords, w.schedules, w.imported} {
 		if err := compare(ctx, a); err != nil {
 			return err
 		}
+	}
+	if err := w.timers(ctx, a, sagas); err != nil {
+		return err
 	}
 	return w.sagas(ctx, a, sagas)
 }

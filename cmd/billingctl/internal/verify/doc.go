@@ -14,6 +14,8 @@
 //	                 fold: there or not, frozen parameters, attempt, intent, state
 //	sagas            each instance folded anew
 //	the schedule     when the next period of each subscription falls due
+//	timers           each command that waits for its time: there or not, key, due
+//	imports          which bill each charge of another system belongs to
 //	read models      every table of every projection, folded anew, row by row
 //
 // # How

@@ -15,6 +15,8 @@ const (
 	metRefund
 	metSaga
 	metSchedule
+	metTimer
+	metImported
 	metTables
 )
 
@@ -50,6 +52,8 @@ func (c *checking) unmet(ctx context.Context, tx pgx.Tx) error {
 		metRefund:   {"refund_records", `SELECT customer_id, refund_id FROM refund_records`, KindRow, "look where it comes from before it is carried out"},
 		metSaga:     {"sagas", `SELECT id, '' FROM sagas WHERE saga = 'billing'`, KindSaga, "delete the row: no fact leads to it"},
 		metSchedule: {"subscription_schedule", `SELECT customer_id, '' FROM subscription_schedule`, KindSchedule, "delete the row: the log knows of no subscription, and a due would be refused"},
+		metTimer:    {"scheduled_commands", `SELECT token, key FROM scheduled_commands`, KindTimer, "delete the row, before it is sent: no decline leads to it"},
+		metImported: {"imported_charges", `SELECT charge_id, customer_id || ' ' || billing_period FROM imported_charges`, KindImport, "delete the row, and " + readAgain("preflight")},
 	} {
 		var a, b string
 		rows, err := tx.Query(ctx, t.rows)

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 )
 
@@ -18,13 +20,34 @@ type plant struct {
 	more      bool
 }
 
-// subscribed says that the plant is put on a customer with a subscription.
-func (p plant) subscribed() bool { return strings.Contains(p.sql, "{sub}") }
-
 const (
 	ofPaid       = ` WHERE customer_id = '{c}'`
 	ofSubscribed = ` WHERE customer_id = '{sub}'`
+	ofDunned     = ` WHERE customer_id = '{dun}'`
+	ofDeclined   = ` WHERE customer_id = '{dec}'`
+	ofImported   = ` WHERE customer_id = '{imp}'`
 )
+
+// on makes the customer that the plant is put on.
+func (p plant) on(h *house, id domain.CustomerID) {
+	switch {
+	case strings.Contains(p.sql, "{sub}"):
+		h.subscribed(id)
+	case strings.Contains(p.sql, "{dec}"):
+		h.declined(id)
+	case strings.Contains(p.sql, "{dun}"):
+		h.declined(id)
+		h.dispatch(commands.Of(commands.NewPlanDunning(id, november, 1, domain.DunningDays{3}, time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))))
+	case strings.Contains(p.sql, "{end}"):
+		h.declined(id)
+		h.dispatch(commands.Of(commands.NewWriteOffBilling(id, november, "gone", "op-1")))
+	case strings.Contains(p.sql, "{imp}"):
+		h.dispatch(commands.Of(commands.NewRegisterCustomer(id, "cus_1", "pm_1")), commands.Of(commands.NewImportHistory(id, november)),
+			commands.Of(commands.NewImportCharge(id, november, "ch_"+string(id), fifty)))
+	default:
+		h.paid(id)
+	}
+}
 
 // inTheLog are faults of the log. What follows from the log differs, too.
 var inTheLog = []plant{
@@ -90,6 +113,21 @@ var besideTheLog = []plant{
 	{"schedule missing", `DELETE FROM subscription_schedule` + ofSubscribed, []string{"schedule: subscription_schedule {c}: the row is missing"}, false},
 	{"schedule of nobody", `INSERT INTO subscription_schedule SELECT 'nobody_' || customer_id, partition, next_period, due_at, last_position FROM subscription_schedule` + ofSubscribed,
 		[]string{"schedule: subscription_schedule nobody_{c}: the log does not know of it"}, false},
+	{"decision missing", `DELETE FROM scheduled_commands` + ofDeclined, []string{"timer: scheduled_commands plan-dunning/{c}/2026-11/1: the row is missing"}, false},
+	{"decision put off", `UPDATE scheduled_commands SET due_at = '2026-12-01T00:00:00Z'` + ofDeclined, []string{"timer: scheduled_commands plan-dunning/{c}/2026-11/1: it is due at 2026-12-01T00:00:00Z, by the log at once"}, false},
+	{"retry missing", `DELETE FROM scheduled_commands` + ofDunned, []string{"timer: scheduled_commands retry-charge/{c}/2026-11/2/dunning: the row is missing"}, false},
+	{"retry earlier", `UPDATE scheduled_commands SET due_at = due_at - interval '1 day'` + ofDunned, []string{"timer: scheduled_commands retry-charge/{c}/2026-11/2/dunning: it is due at "}, false},
+	{"retry of another attempt", `UPDATE scheduled_commands SET attempt = 3` + ofDunned, []string{"it is retry-charge for attempt 3, the log makes retry-charge/{c}/2026-11/2/dunning"}, false},
+	{"retry of another period", `UPDATE scheduled_commands SET billing_period = '2026-12'` + ofDunned, []string{"it is for {c} 2026-12, its token for {c} 2026-11"}, false},
+	{"retry under another key", `UPDATE scheduled_commands SET key = 'x/{dun}'` + ofDunned, []string{"timer: scheduled_commands x/{c}: it is retry-charge", "timer: scheduled_commands retry-charge/{c}/2026-11/2/dunning: the row is missing"}, false},
+	{"second retry", `INSERT INTO scheduled_commands SELECT 'again/{dun}', token, command, customer_id, billing_period, attempt, due_at, causation, correlation FROM scheduled_commands` + ofDunned,
+		[]string{"timer: scheduled_commands again/{c}: it is retry-charge"}, false},
+	{"retry of a paid bill", `INSERT INTO scheduled_commands SELECT 'more/{c}', 'dunning/{c}/2026-11', 'retry-charge', '{c}', '2026-11', 2, now(), '', ''`,
+		[]string{"timer: scheduled_commands dunning/{c}/2026-11 more/{c}: the log does not know of it"}, false},
+	{"retry of a bill that has ended", `INSERT INTO scheduled_commands SELECT 'late/{end}', 'dunning/{end}/2026-11', 'retry-charge', '{end}', '2026-11', 2, now(), '', ''`,
+		[]string{"timer: scheduled_commands late/{c}: the log has cancelled it"}, false},
+	{"import missing", `DELETE FROM imported_charges` + ofImported, []string{"import: imported_charges ch_{c}: the row is missing: what Stripe tells of the charge finds no way to {c} 2026-11"}, false},
+	{"import of another bill", `UPDATE imported_charges SET billing_period = '2026-12'` + ofImported, []string{"import: imported_charges ch_{c} {c} 2026-12: the log does not know of it"}, false},
 	{"model status", `UPDATE bills SET status = 'requested'` + ofPaid, []string{`read-model: bills {c} 2026-11: status is "requested", the log makes "paid"`}, false},
 	{"model row missing", `DELETE FROM charges` + ofPaid, []string{"read-model: charges {c} 2026-11 1: the row is missing"}, false},
 	{"model row too many", `INSERT INTO revenue_bills SELECT customer_id, '2026-12', partition, month, currency, taken_minor, position FROM revenue_bills` + ofPaid,
@@ -105,18 +143,14 @@ func planted(t *testing.T, plants []plant) (h *house, found []string) {
 	h = newHouse(t)
 	h.month()
 	for i, p := range plants {
-		if id := domain.CustomerID(victim(i)); p.subscribed() {
-			h.subscribed(id)
-		} else {
-			h.paid(id)
-		}
+		p.on(h, domain.CustomerID(victim(i)))
 	}
 	h.deliver()
 	if report, found := h.verified(); len(found) > 0 || report.Streams != int64(7+len(plants)) || len(report.Lags) > 0 {
 		t.Fatalf("nothing was planted: %+v\n%s", report, strings.Join(found, "\n"))
 	}
 	for i, p := range plants {
-		h.exec(strings.NewReplacer("{c}", victim(i), "{sub}", victim(i)).Replace(p.sql))
+		h.exec(strings.NewReplacer("{c}", victim(i), "{sub}", victim(i), "{dec}", victim(i), "{dun}", victim(i), "{end}", victim(i), "{imp}", victim(i)).Replace(p.sql))
 	}
 	_, found = h.verified()
 	return h, found

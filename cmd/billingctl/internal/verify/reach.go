@@ -44,13 +44,18 @@ func readerOf(p tracking.Processor) *reader {
 
 // handled reports whether the processor has handled r.
 func (p *reader) handled(r eventstore.Recorded) bool {
-	if r.Position > p.tokens[r.Partition] {
+	return p.handledAt(r.Place, r.SequenceKey)
+}
+
+// handledAt reports whether the processor has handled a customer's event.
+func (p *reader) handledAt(at eventstore.Place, customer string) bool {
+	if at.Position > p.tokens[at.Partition] {
 		return false
 	}
-	if first, parked := p.parked[r.SequenceKey]; parked && r.Position >= first {
+	if first, parked := p.parked[customer]; parked && at.Position >= first {
 		return false
 	}
-	_, skipped := p.skipped[r.Position]
+	_, skipped := p.skipped[at.Position]
 	return !skipped
 }
 

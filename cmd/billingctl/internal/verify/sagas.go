@@ -20,6 +20,7 @@ type instance struct {
 	state    sagas.BillingState
 	position int64
 	version  int
+	timer    *sagas.Timer // that is set
 }
 
 // instances are those of a partition, by their ids.
@@ -35,7 +36,11 @@ func (all instances) react(r eventstore.Recorded) {
 		in = &instance{customer: r.SequenceKey}
 		all[id] = in
 	}
-	in.state, _ = sagas.Billing.React(in.state, r.Event)
+	state, reaction := sagas.Billing.React(in.state, r.Event)
+	in.state = state
+	for _, change := range reaction.Timers {
+		in.timer = change.Set
+	}
 	in.position = r.Position
 	in.version++
 }

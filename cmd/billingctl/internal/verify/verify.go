@@ -16,6 +16,8 @@ const (
 	KindRow       = "row" // billing_records and refund_records
 	KindSaga      = "saga"
 	KindSchedule  = "schedule"
+	KindTimer     = "timer"  // a command that waits for its time
+	KindImport    = "import" // imported_charges
 	KindReadModel = "read-model"
 	KindClosing   = "closing" // of a run: its report is not what it was
 	KindFile      = "file"
@@ -71,7 +73,7 @@ func (t *tally) found(d Difference) {
 	switch d.Kind {
 	case KindVersion, KindChain, KindPartition, KindUnknown, KindFact:
 		t.log = true
-	case KindRow, KindSaga, KindSchedule, KindReadModel:
+	case KindRow, KindSaga, KindSchedule, KindTimer, KindImport, KindReadModel:
 		if t.log {
 			d.Remedy = "repair the log first; should it differ then: " + d.Remedy
 		}

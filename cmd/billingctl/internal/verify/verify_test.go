@@ -118,12 +118,17 @@ func (h *house) month() {
 		h.subscribed(domain.CustomerID(fmt.Sprintf("sub_%d", n)))
 		h.paid(domain.CustomerID(fmt.Sprintf("paid_%d", n)))
 	}
-	id := domain.CustomerID("declined")
+	h.declined("declined")
+	h.deliver()
+}
+
+// declined has a bill that was declined once, which is yet to be decided about.
+func (h *house) declined(id domain.CustomerID) {
+	h.t.Helper()
 	h.dispatch(commands.Of(commands.NewRegisterCustomer(id, "cus_1", "pm_1")), commands.Of(commands.NewChargeBilling(id, november, fifty)),
 		commands.Of(commands.StartAttempt{CustomerID: id, BillingPeriod: november, Attempt: 1}),
 		commands.Of(commands.CommitIntent{CustomerID: id, BillingPeriod: november, IntentID: "pi_d"}),
 		commands.Of(commands.NewRecordChargeOutcome(id, november, 1, 1, domain.Outcome{Class: domain.Declined, ChargeID: "ch_d", Code: "card_declined"})))
-	h.deliver()
 }
 
 func (h *house) subscribed(id domain.CustomerID) {
