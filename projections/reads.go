@@ -20,10 +20,11 @@ import (
 // that names the parameter. Other errors are the database's.
 type Reads struct {
 	store *eventstore.Store
+	looks chan struct{} // a slot for each look of those who wait
 }
 
 // NewReads makes the reads over a store's database.
-func NewReads(store *eventstore.Store) Reads { return Reads{store} }
+func NewReads(store *eventstore.Store) Reads { return Reads{store, make(chan struct{}, awaitLooks)} }
 
 // AsOf says which facts an answer contains.
 type AsOf struct {
@@ -118,10 +119,13 @@ func vectorOf(place eventstore.Place) (v vector) {
 	return v
 }
 
-// How often Await looks: often at first, then ever less.
+// How often Await looks: often at first, then ever less, so that a wait is at
+// most doubled by it. However many wait, few look at a time: the connections are
+// for those who have something to do.
 const (
 	awaitFirst = 2 * time.Millisecond
-	awaitLast  = 50 * time.Millisecond
+	awaitLast  = time.Second
+	awaitLooks = 4
 )
 
 // Await waits until a projection contains the fact at place, so that a caller
@@ -131,13 +135,9 @@ const (
 func (r Reads) Await(ctx context.Context, p Projection, place eventstore.Place, wait time.Duration) (bool, error) {
 	end := time.Now().Add(wait)
 	for pause := awaitFirst; ; pause = min(2*pause, awaitLast) {
-		var reached bool
-		err := r.store.Pool().QueryRow(ctx, `SELECT `+containedSQL+` >= $4
-					AND NOT EXISTS (SELECT FROM dead_letters WHERE processor = $1 AND position = $4 AND status IN ('parked', 'behind'))
-				FROM (SELECT $3::smallint) AS one (p) LEFT JOIN processor_tokens t ON t.processor = $1 AND t.partition = p`,
-			pgx.QueryExecModeCacheDescribe, p.Name, codec.StoredAs(p.Events...), place.Partition, place.Position).Scan(&reached)
+		reached, err := r.contained(ctx, p, place)
 		if err != nil {
-			return false, fmt.Errorf("wait for %s at %s: %w", p.Name, place, err)
+			return false, err
 		}
 		left := time.Until(end)
 		if reached || left <= 0 {
@@ -149,6 +149,24 @@ func (r Reads) Await(ctx context.Context, p Projection, place eventstore.Place, 
 		case <-time.After(min(pause, left)):
 		}
 	}
+}
+
+// contained is one look of Await.
+func (r Reads) contained(ctx context.Context, p Projection, place eventstore.Place) (reached bool, err error) {
+	select {
+	case r.looks <- struct{}{}:
+		defer func() { <-r.looks }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	err = r.store.Pool().QueryRow(ctx, `SELECT `+containedSQL+` >= $4
+				AND NOT EXISTS (SELECT FROM dead_letters WHERE processor = $1 AND position = $4 AND status IN ('parked', 'behind'))
+			FROM (SELECT $3::smallint) AS one (p) LEFT JOIN processor_tokens t ON t.processor = $1 AND t.partition = p`,
+		pgx.QueryExecModeCacheDescribe, p.Name, codec.StoredAs(p.Events...), place.Partition, place.Position).Scan(&reached)
+	if err != nil {
+		return false, fmt.Errorf("wait for %s at %s: %w", p.Name, place, err)
+	}
+	return reached, nil
 }
 
 // parse accepts a parameter by a parser whose error names another field.

@@ -3,6 +3,8 @@ package projections_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,6 +99,30 @@ func TestAwaitEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	if _, err := log.Reads().Await(ctx, projections.Customers, place, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the wait ended with %v", err)
+	}
+}
+
+// However many wait for what they wrote, most connections are for others.
+func TestThoseWhoWaitLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	log := projectiontest.New(t)
+	place := log.Given("acme", registered("acme"))[0].Place
+	reads := log.Reads()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var waiting sync.WaitGroup
+	for range 100 {
+		waiting.Go(func() { _, _ = reads.Await(ctx, projections.Customers, place, time.Hour) })
+	}
+	most := int32(0)
+	for ctx.Err() == nil {
+		most = max(most, log.Pool.Stat().AcquiredConns())
+		runtime.Gosched()
+	}
+	waiting.Wait()
+	// One that is given back counts for a moment more.
+	if all := log.Pool.Config().MaxConns; most < 1 || most > all*2/3 {
+		t.Errorf("a hundred who wait took up to %d of %d connections", most, all)
 	}
 }
 
