@@ -40,7 +40,7 @@ func (p plant) on(h *house, id domain.CustomerID) {
 		h.dispatch(commands.Of(commands.NewPlanDunning(id, november, 1, domain.DunningDays{3}, time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))))
 	case strings.Contains(p.sql, "{end}"):
 		h.declined(id)
-		h.dispatch(commands.Of(commands.NewWriteOffBilling(id, november, "gone", "op-1")))
+		h.dispatch(commands.Of(commands.NewWriteOffBilling(id, november, "gone", "op-1")), commands.Of(commands.CompleteClosing{CustomerID: id, BillingPeriod: november}))
 	case strings.Contains(p.sql, "{imp}"):
 		h.dispatch(commands.Of(commands.NewRegisterCustomer(id, "cus_1", "pm_1")), commands.Of(commands.NewImportHistory(id, november)),
 			commands.Of(commands.NewImportCharge(id, november, "ch_"+string(id), fifty)))
