@@ -229,6 +229,7 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 	session := eventstore.KeyedPlans()
 	maps.Copy(session, map[string]string{
 		"application_name":                    "billingd",
+		"default_transaction_isolation":       "read committed",
 		"idle_in_transaction_session_timeout": "15s",
 		"tcp_keepalives_idle":                 "10",
 		"tcp_keepalives_interval":             "5",

@@ -91,12 +91,14 @@ func (a *App) openPool(ctx context.Context) error {
 	c.MaxConnIdleTime = 5 * time.Minute
 	for name, value := range map[string]string{
 		"application_name":                    "spendproxy",
+		"default_transaction_isolation":       "read committed",
 		"idle_in_transaction_session_timeout": "15s",
 		"tcp_keepalives_idle":                 "10",
 		"tcp_keepalives_interval":             "5",
 		"tcp_keepalives_count":                "3",
 		// Statements over arrays look cheaper to plan anew each time than they are.
 		"plan_cache_mode": "force_generic_plan",
+		"jit":             "off",
 	} {
 		if _, set := c.ConnConfig.RuntimeParams[name]; !set {
 			c.ConnConfig.RuntimeParams[name] = value

@@ -56,7 +56,9 @@ func (s *shell) database() (*pgxpool.Pool, error) {
 		return nil, usage("DATABASE_URL cannot be read; it must be a URL such as postgres://user:password@host:5432/billing") // the parser's own words may quote the password
 	}
 	config.MaxConns = 8
-	config.ConnConfig.RuntimeParams["application_name"] = "billingctl"
+	for name, value := range map[string]string{"application_name": "billingctl", "default_transaction_isolation": "read committed", "jit": "off"} {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
 	pool, err := pgxpool.NewWithConfig(s.ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
