@@ -84,6 +84,7 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		if err := migrations.Up(ctx, dsn); err != nil {
 			return nil, err
 		}
+		a.writes.forget() // it asked a new database for a table that came only now
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

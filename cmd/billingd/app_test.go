@@ -304,3 +304,20 @@ func TestOpenFails(t *testing.T) {
 		}
 	}
 }
+
+// A service on a new database is ready as soon as one that finds its schema: what
+// was missing before the migration is no refusal.
+func TestANewDatabaseIsReadyAtOnce(t *testing.T) {
+	h := newHouse(t)
+	app, err := Open(t.Context(), config.Config{
+		DatabaseURL: settings.NewSecret(pgtest.Empty(t)), DBPool: 4, Listen: "127.0.0.1:0", Environment: "test",
+		StripeBase: h.stripe.APIURL, StripeKey: settings.NewSecret("sk_test_house"), StripeTimeout: time.Second, Lease: 2 * time.Second, Concurrency: 4, Poll: time.Second,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	if err := app.writes.check(t.Context()); err != nil {
+		t.Errorf("a new database: %v", err)
+	}
+}

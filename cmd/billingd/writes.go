@@ -65,6 +65,9 @@ func (w *writes) check(context.Context) error {
 	return nil
 }
 
+// forget passes over what was refused so far.
+func (w *writes) forget() { w.refused.Store(nil) }
+
 func (w *writes) note(err error) {
 	if err == nil {
 		return

@@ -36,12 +36,13 @@ func newServer(h http.Handler, log *slog.Logger) *http.Server {
 // admin API, nil on a listener that does not serve it.
 func (a *App) handler(front, side http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 		switch {
-		case r.Method == http.MethodGet && r.RequestURI == "/healthz":
+		case reads && r.RequestURI == "/healthz":
 			say(w, http.StatusOK, "ok\n")
-		case r.Method == http.MethodGet && r.RequestURI == "/readyz":
+		case reads && r.RequestURI == "/readyz":
 			a.ready(w, r)
-		case r.Method == http.MethodGet && r.RequestURI == "/metrics":
+		case reads && r.RequestURI == "/metrics":
 			a.metrics.ServeHTTP(w, r)
 		case side != nil && admin.Owns(r):
 			side.ServeHTTP(w, r)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -112,6 +113,24 @@ func TestUsersShareOneServer(t *testing.T) {
 	others[2].finish()
 	if answers(t, server.DSN("postgres")) {
 		t.Error("the last user left the server running")
+	}
+}
+
+// Whoever starts first of several makes the database, and the others find it.
+func TestOneDatabaseIsMadeByMany(t *testing.T) {
+	t.Parallel()
+	server := start(t, pglocal.Options{DataDir: dataDir(t, "data")})
+	defer stop(t, server)
+	for round := range 5 {
+		var making sync.WaitGroup
+		for range 8 {
+			making.Go(func() {
+				if _, err := server.EnsureDatabase(t.Context(), fmt.Sprint("shared", round)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		making.Wait()
 	}
 }
 

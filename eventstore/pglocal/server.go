@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -177,7 +178,9 @@ func (s *Server) EnsureDatabase(ctx context.Context, database string) (string, e
 	return s.DSN(database), nil
 }
 
-const duplicateDatabase = "42P04"
+// What PostgreSQL says to whoever makes a database that another process has just
+// made, or is making at this moment.
+var madeByAnother = []string{"42P04", "23505"}
 
 func (s *Server) ensureDatabase(ctx context.Context, database string) error {
 	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
@@ -191,8 +194,8 @@ func (s *Server) ensureDatabase(ctx context.Context, database string) error {
 		return err
 	}
 	_, err = conn.Exec(ctx, `CREATE DATABASE `+pgx.Identifier{database}.Sanitize())
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == duplicateDatabase {
-		return nil // another process was quicker
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains(madeByAnother, refused.Code) {
+		return nil
 	}
 	return err
 }
