@@ -124,7 +124,7 @@ func BenchmarkRegister(b *testing.B) {
 		}
 		b.StartTimer()
 		keys := sagas.NewRunKeys(p.client(), r.pool, clock, "test")
-		registrar := sagas.NewRegistrar(p.client(), keys, r.pool, clock, time.Second, func() {}, r.log)
+		registrar := sagas.NewRegistrar(p.client(), keys, r.pool, clock, time.Second, func() error { return nil }, func() {}, r.log)
 		for more := true; more; {
 			var err error
 			if more, err = registrar.Register(context.Background()); err != nil {

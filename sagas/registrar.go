@@ -35,7 +35,8 @@ type Registrar struct {
 	clock *Clock
 	log   *slog.Logger
 	poll  time.Duration
-	told  func() // there may be bills to claim
+	ready func() error // whether the database is the one it is taken for
+	told  func()       // there may be bills to claim
 
 	wake     chan struct{}
 	rest     map[domain.Period]time.Time // runs of which the proxy would hear nothing, until then
@@ -44,10 +45,12 @@ type Registrar struct {
 	findings atomic.Int64
 }
 
-// NewRegistrar makes a registrar; told is called when entries were registered.
-func NewRegistrar(vault Vault, keys *RunKeys, pool *pgxpool.Pool, clock *Clock, poll time.Duration, told func(), log *slog.Logger) *Registrar {
+// NewRegistrar makes a registrar. It tells nothing as long as ready is not met:
+// what a copy or a restored database expects would displace what is owed. told
+// is called when entries were registered.
+func NewRegistrar(vault Vault, keys *RunKeys, pool *pgxpool.Pool, clock *Clock, poll time.Duration, ready func() error, told func(), log *slog.Logger) *Registrar {
 	return &Registrar{
-		pool: pool, vault: vault, keys: keys, clock: clock, log: log, poll: poll, told: told,
+		pool: pool, vault: vault, keys: keys, clock: clock, log: log, poll: poll, ready: ready, told: told,
 		wake: make(chan struct{}, 1), rest: map[domain.Period]time.Time{}, kept: map[domain.Period]time.Time{},
 	}
 }
@@ -72,7 +75,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			r.log.Warn("the spend proxy could not be told what runs are expected to take; trying again", "error", err)
 		}
-		if time.Since(extended) > extensionsWanted {
+		if time.Since(extended) > extensionsWanted && r.ready() == nil {
 			extended = time.Now()
 			if err := r.extend(ctx); err != nil && ctx.Err() == nil {
 				r.log.Warn("keys of runs could not be extended; trying again", "error", err)
@@ -102,6 +105,9 @@ func (r *Registrar) Run(ctx context.Context) error {
 // Register tells the proxy one batch of each run that has any, and says whether
 // there may be more.
 func (r *Registrar) Register(ctx context.Context) (more bool, err error) {
+	if r.ready() != nil {
+		return false, nil // the environment says aloud why
+	}
 	rows, err := r.pool.Query(ctx, `WITH RECURSIVE runs AS (
 			(SELECT billing_period FROM run_manifest WHERE pending ORDER BY billing_period LIMIT 1)
 			UNION ALL

@@ -155,7 +155,7 @@ func (r *rig) start(o options) *service {
 	}
 	register := func() {}
 	if o.proxy != nil {
-		s.registrar = sagas.NewRegistrar(client, keys, o.pool, clock, 50*time.Millisecond, collector.Wake, r.log)
+		s.registrar = sagas.NewRegistrar(client, keys, o.pool, clock, 50*time.Millisecond, collector.Environment().Ready, collector.Wake, r.log)
 		register = s.registrar.Wake
 		parts.Go(func() { _ = s.registrar.Run(ctx) })
 	}

@@ -209,7 +209,7 @@ func TestARunIsGivenBackWhenTheDatabaseAnswers(t *testing.T) {
 	p := newProxy(t, r.stripe.APIURL)
 	p.away = true
 	clock := sagas.DatabaseClock(r.pool)
-	registrar := sagas.NewRegistrar(p.client(), sagas.NewRunKeys(p.client(), r.pool, clock, "test"), r.pool, clock, time.Second, func() {}, r.log)
+	registrar := sagas.NewRegistrar(p.client(), sagas.NewRunKeys(p.client(), r.pool, clock, "test"), r.pool, clock, time.Second, func() error { return nil }, func() {}, r.log)
 	r.exec(`INSERT INTO run_manifest (billing_period, customer_id, amount_minor, currency, stripe_customer_id, fixed, version) VALUES ('2026-11', 'acme', 5000, 'usd', 'cus_1', true, 1)`)
 	r.exec(`CREATE FUNCTION away() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the database is away' USING ERRCODE = '57P01'; END $$`)
 	r.exec(`CREATE TRIGGER away BEFORE UPDATE ON billing_runs FOR EACH ROW WHEN (NEW.registering_until IS NULL) EXECUTE FUNCTION away()`)
@@ -244,6 +244,33 @@ func TestARunIsGivenBackWhenTheDatabaseAnswers(t *testing.T) {
 	if n := r.count(`SELECT count(*) FROM billing_runs WHERE registering_until > clock_timestamp()`); n != 1 {
 		t.Error("the other replica's lease was ended")
 	}
+}
+
+// A copy of the database that somebody starts expects what was expected when it
+// was made. It tells the proxy nothing before it is adopted: entries are fixed
+// for ever, and those of the database that is in use would be refused.
+func TestACopyTellsTheProxyNothing(t *testing.T) {
+	r := newRig(t)
+	p := newProxy(t, r.stripe.APIURL)
+	s := r.start(options{proxy: p})
+	s.owe("acme")
+	r.once(november, "acme")
+	s.stop()
+	r.exec(`UPDATE environment SET database_oid = '77'`)
+	told := p.told
+	s = r.start(options{proxy: p})
+	s.awaitReason("another database")
+	s.owe("other")
+	r.awaitState("other", november, "reserved")
+	r.eventually("it is in the manifest", func() bool { return r.count(`SELECT count(*) FROM run_manifest WHERE pending`) == 1 })
+	if more, err := s.registrar.Register(t.Context()); more || err != nil {
+		t.Errorf("register: %v, %v", more, err)
+	}
+	if p.told != told || r.count(`SELECT count(*) FROM run_manifest WHERE pending`) != 1 {
+		t.Errorf("the proxy was told of %d bills by a copy", p.told-told)
+	}
+	s.adopt()
+	r.once(november, "acme", "other")
 }
 
 // An entry that the proxy does not take is a finding; the others are collected.

@@ -30,7 +30,7 @@ func (a *App) openRegistrar(clock *sagas.Clock, registry *prometheus.Registry) {
 	if a.keys == nil {
 		return
 	}
-	a.registrar = sagas.NewRegistrar(a.vault, a.keys, a.pool, clock, a.settings.Poll, a.collector.Wake, a.log)
+	a.registrar = sagas.NewRegistrar(a.vault, a.keys, a.pool, clock, a.settings.Poll, a.collector.Environment().Ready, a.collector.Wake, a.log)
 	registry.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "billonce", Name: "manifest_entries_total", Help: "Bills that this process has told the spend proxy of."},
 			func() float64 { told, _ := a.registrar.Entries(); return float64(told) }),
