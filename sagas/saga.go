@@ -137,7 +137,8 @@ type letter[S any] struct {
 
 type outbox[S any] []letter[S]
 
-// send dispatches what the instances ask for, and keeps refusals with them.
+// send dispatches what the instances ask for, and keeps refusals with them. It is
+// an error if there is no such customer.
 func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, p *tracking.Page, out outbox[S]) (grown uint64, err error) {
 	streams, requests := make([]domain.StreamID, len(out)), make([]commands.Request, len(out))
 	for i, l := range out {
@@ -163,8 +164,8 @@ func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, p *tracking.P
 			continue
 		}
 		refused, ok := errors.AsType[*domain.Error](reply.Refusal)
-		if !ok {
-			return 0, fmt.Errorf("saga %s: %s: %w", s.Name, requests[i].Name(), reply.Refusal)
+		if !ok || errors.Is(refused, domain.ErrUnknownCustomer) { // no fact is about nobody: the event waits for whoever corrects it
+			return 0, fmt.Errorf("saga %s: %s on %s: %w", s.Name, requests[i].Name(), out[i].stream, reply.Refusal)
 		}
 		sender.refusal = requests[i].Name() + ": " + refused.Error()
 	}

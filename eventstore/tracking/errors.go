@@ -15,6 +15,7 @@ var (
 	ErrNotEffectful     = &domain.Error{Kind: domain.Refused, Code: "processor_not_effectful", Msg: "a read model is reset or rebuilt, and needs no plan"}
 	ErrNotResettable    = &domain.Error{Kind: domain.Refused, Code: "processor_not_resettable", Msg: "the processor does not say how its tables are emptied"}
 	ErrNothingParked    = &domain.Error{Kind: domain.NotFound, Code: "nothing_parked", Msg: "the processor has nothing parked under this sequence key"}
+	ErrLetterEnded      = &domain.Error{Kind: domain.Conflict, Code: "letter_ended", Msg: "the letter does not wait any more"}
 	ErrNotFirst         = &domain.Error{Kind: domain.Conflict, Code: "not_first_letter", Msg: "the event is not the first one parked under its sequence key"}
 	ErrPast             = &domain.Error{Kind: domain.Conflict, Code: "past_position", Msg: "the processor has come further already"}
 	ErrNoPosition       = domain.InvalidField("position", "must be a position of the log, 1 or more")

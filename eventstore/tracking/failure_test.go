@@ -180,7 +180,7 @@ func TestPoisonParksItsCustomerAndNobodyElse(t *testing.T) {
 	for _, r := range replicas {
 		both.Go(func() {
 			done, err := r.Retry(t.Context(), "careful", "c7", "bob")
-			if err != nil && !errors.Is(err, tracking.ErrNothingParked) {
+			if err != nil && !errors.Is(err, tracking.ErrNothingParked) && !errors.Is(err, tracking.ErrLetterEnded) {
 				t.Errorf("retry: %v", err)
 			}
 			handled.Add(int64(done.Handled))
@@ -278,13 +278,21 @@ func TestSkip(t *testing.T) {
 	if err := skip(first.Position, "never will"); err != nil {
 		t.Errorf("skip: %v", err)
 	}
-	if err := skip(first.Position, "again"); !errors.Is(err, tracking.ErrNotFirst) {
-		t.Errorf("skip of what was skipped: %v", err)
+	// The operator who comes second is told who was quicker.
+	told := func(when string, err error, want string) {
+		t.Helper()
+		if !errors.Is(err, tracking.ErrLetterEnded) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", when, err, want)
+		}
 	}
+	told("skip of what was skipped", skip(first.Position, "again"), first.Place.String()+" was skipped by ann at 20")
 	if done, err := r.Retry(t.Context(), "skipping", "a", "ann"); err != nil || done.Handled != 1 {
 		t.Errorf("retry of what was behind: %+v, %v", done, err)
 	}
-	if _, err := r.Retry(t.Context(), "skipping", "a", "ann"); !errors.Is(err, tracking.ErrNothingParked) {
+	_, err := r.Retry(t.Context(), "skipping", "a", "bob")
+	told("retry of what was retried", err, second.Place.String()+" was retried by ann at 20")
+	told("skip after all", skip(first.Position, "again"), "Z: never will; nothing of a waits at skipping")
+	if _, err := r.Retry(t.Context(), "skipping", "c", "ann"); !errors.Is(err, tracking.ErrNothingParked) {
 		t.Errorf("retry of nothing: %v", err)
 	}
 	if _, err := r.Retry(t.Context(), "nobody", "a", "ann"); !errors.Is(err, tracking.ErrUnknownProcessor) {
@@ -295,6 +303,47 @@ func TestSkip(t *testing.T) {
 	}
 	if got := value[string](h, `SELECT string_agg(action || ' by ' || actor, ', ' ORDER BY id) FROM processor_runs WHERE actor = 'ann'`); got != "skip letter by ann, retry letters by ann" {
 		t.Errorf("record: %s", got)
+	}
+}
+
+// A reset voids what waits, since it reads the events again: the letter's history
+// says so, and so is told who wants to retry it then.
+func TestVoidLetterSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	var mended atomic.Bool
+	p := resettable("mended")
+	p.MaxAttempts, p.Backoff = 1, func(int) time.Duration { return time.Millisecond }
+	p.Handler = tracking.HandlerFunc(func(ctx context.Context, p *tracking.Page) error {
+		if !mended.Load() {
+			return errors.New("a fold that is wrong")
+		}
+		return recordSeen(ctx, p)
+	})
+	e := h.append("a", eventstore.Head{}, registered("a"))
+	r := h.run(tracking.Options{}, p)
+	h.eventually(func() string {
+		if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 1 {
+			return fmt.Sprintf("%d letters", n)
+		}
+		return ""
+	})
+	mended.Store(true)
+	if err := tracking.Reset(t.Context(), h.pool, p, 1, "ann", "the fold is mended"); err != nil {
+		t.Fatal(err)
+	}
+	h.caughtUp("mended")
+	h.exactlyOnce("mended")
+	const void = "void by a reset: the fold is mended"
+	story, err := tracking.StoryOf(t.Context(), h.pool, "mended", e.Position)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := story.History[len(story.History)-1]; len(story.History) != 2 || last.Outcome != "retried" || last.Actor != "ann" || last.Detail != void {
+		t.Errorf("the letter's history: %+v", story.History)
+	}
+	if _, err := r.Retry(t.Context(), "mended", "a", "bob"); !errors.Is(err, tracking.ErrLetterEnded) || !strings.Contains(err.Error(), void) {
+		t.Errorf("retry of what a reset has voided: %v", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // HistoryEntry is something that happened to a letter.
 type HistoryEntry struct {
 	Outcome string    `json:"outcome"`          // parked, behind, retried, failed or skipped
-	Actor   string    `json:"actor,omitempty"`  // who retried or skipped it
+	Actor   string    `json:"actor,omitempty"`  // who retried, skipped or voided it
 	Detail  string    `json:"detail,omitempty"` // the error, the operator's reason, or the note
 	At      time.Time `json:"at"`
 }
@@ -22,6 +22,46 @@ type HistoryEntry struct {
 func queueHistory(batch *pgx.Batch, processor string, position int64, e HistoryEntry) {
 	batch.Queue(`INSERT INTO dead_letter_history (processor, position, outcome, actor, detail) VALUES ($1, $2, $3, $4, $5)`,
 		processor, position, e.Outcome, e.Actor, reason(errors.New(e.Detail)))
+}
+
+// voided settles the waiting letters that a condition chooses, since their
+// events are read again or stand in rows that were made anew, and tells their
+// history so. The condition's parameters are args, from $5.
+func voided(ctx context.Context, tx pgx.Tx, processor, mark, actor, why, which string, args ...any) (letters int64, err error) {
+	tag, err := tx.Exec(ctx, `WITH void AS (
+			UPDATE dead_letters SET status = 'retried', reason = $2, resolved_at = clock_timestamp()
+			WHERE processor = $1 AND status IN ('parked', 'behind') AND `+which+` RETURNING processor, position)
+		INSERT INTO dead_letter_history (processor, position, outcome, actor, detail) SELECT processor, position, 'retried', $3, $4 FROM void`,
+		append([]any{processor, mark, actor, reason(errors.New("void by a " + mark + ": " + why))}, args...)...)
+	if err != nil {
+		return 0, fmt.Errorf("settle the letters of %q: %w", processor, err)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// ended is the refusal of an operator who comes second: who ended a sequence's
+// letter, when and how. Position 0 is the letter that ended last.
+func ended(ctx context.Context, q eventstore.Querier, processor, sequenceKey string, position int64) error {
+	var (
+		at      eventstore.Place
+		outcome HistoryEntry
+	)
+	err := q.QueryRow(ctx, `SELECT l.partition, l.position, h.outcome, h.actor, h.detail, h.at
+		FROM dead_letters l JOIN dead_letter_history h USING (processor, position)
+		WHERE l.processor = $1 AND l.sequence_key = $2 AND l.status NOT IN ('parked', 'behind') AND ($3 = 0 OR l.position = $3)
+			AND h.outcome IN ('retried', 'skipped') ORDER BY h.id DESC LIMIT 1`, processor, sequenceKey, position).
+		Scan(&at.Partition, &at.Position, &outcome.Outcome, &outcome.Actor, &outcome.Detail, &outcome.At)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrNothingParked
+	case err != nil:
+		return fmt.Errorf("read who ended a letter: %w", err)
+	}
+	said := fmt.Sprintf("%s was %s by %s at %s", at, outcome.Outcome, outcome.Actor, outcome.At.UTC().Format(time.RFC3339))
+	if outcome.Detail != "" {
+		said += ": " + outcome.Detail
+	}
+	return ErrLetterEnded.With("%s; nothing of %s waits at %s", said, sequenceKey, processor)
 }
 
 // LetterStory is a letter with everything that happened to it, oldest first.

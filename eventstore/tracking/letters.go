@@ -125,7 +125,8 @@ type Redelivery struct {
 // letter is handled under its partition's token, so it meets neither a page
 // nor a second operator's Retry.
 //
-// It returns ErrUnknownProcessor or ErrNothingParked.
+// It returns ErrUnknownProcessor, ErrNothingParked, or ErrLetterEnded, which says
+// who was quicker.
 func (r *Runtime) Retry(ctx context.Context, name, sequenceKey, actor string) (done Redelivery, err error) {
 	p, ok := r.processor(name)
 	if !ok {
@@ -143,6 +144,9 @@ func (r *Runtime) Retry(ctx context.Context, name, sequenceKey, actor string) (d
 		tries = 1
 		if errors.Is(err, ErrNothingParked) && done.Handled > 0 {
 			break
+		}
+		if errors.Is(err, ErrNothingParked) {
+			err = ended(ctx, r.pool, name, sequenceKey, 0)
 		}
 		if err != nil {
 			done.Waiting = r.countWaiting(ctx, name, sequenceKey)
@@ -243,8 +247,8 @@ func (r *Runtime) handleAgain(ctx context.Context, p *processor, page *Page, tx 
 // has to be that letter's, so that two operators do not skip two. What waits
 // behind it is then handled by Retry.
 //
-// It returns ErrReasonNeeded, ErrUnknownProcessor, ErrNothingParked or
-// ErrNotFirst.
+// It returns ErrReasonNeeded, ErrUnknownProcessor, ErrNothingParked, ErrNotFirst,
+// or ErrLetterEnded, which says who was quicker.
 func Skip(ctx context.Context, pool *pgxpool.Pool, processor, sequenceKey string, position int64, actor, why string) error {
 	if why == "" {
 		return ErrReasonNeeded
@@ -254,10 +258,16 @@ func Skip(ctx context.Context, pool *pgxpool.Pool, processor, sequenceKey string
 			return err
 		}
 		first, err := firstLetter(ctx, tx, processor, sequenceKey)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrNothingParked) {
 			return err
 		}
 		if first != position {
+			if late := ended(ctx, tx, processor, sequenceKey, position); !errors.Is(late, ErrNothingParked) {
+				return late
+			}
+			if err != nil {
+				return err
+			}
 			return ErrNotFirst.With("the first letter of %s is at position %d", sequenceKey, first)
 		}
 		if _, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'skipped', reason = $3, resolved_at = clock_timestamp()

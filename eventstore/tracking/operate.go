@@ -29,7 +29,7 @@ func Reset(ctx context.Context, pool *pgxpool.Pool, p Processor, from int64, act
 		if err := p.Reset(ctx, tx); err != nil {
 			return fmt.Errorf("empty its tables: %w", err)
 		}
-		return rewind(ctx, tx, p.Name, from)
+		return rewind(ctx, tx, p.Name, from, actor, why)
 	})
 }
 

@@ -66,10 +66,9 @@ func Disturbed(ctx context.Context, q eventstore.Querier, processor string, sinc
 // that contain them, on the transaction that holds the processor, and writes
 // down who did so and why. Mark stands in the letters as their reason.
 func Rebuilt(ctx context.Context, tx pgx.Tx, processor string, partitions []int16, mark, actor, why string) (letters int64, err error) {
-	tag, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'retried', reason = $3, resolved_at = clock_timestamp()
-		WHERE processor = $1 AND partition = ANY ($2) AND status IN ('parked', 'behind')`, processor, partitions, mark)
+	letters, err = voided(ctx, tx, processor, mark, actor, why, `partition = ANY ($5)`, partitions)
 	if err != nil {
-		return 0, fmt.Errorf("settle the letters of %q: %w", processor, err)
+		return 0, err
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM passed_events WHERE processor = $1 AND partition = ANY ($2)`, processor, partitions); err != nil {
 		return 0, fmt.Errorf("settle what %q passed over: %w", processor, err)
@@ -77,5 +76,5 @@ func Rebuilt(ctx context.Context, tx pgx.Tx, processor string, partitions []int1
 	if err := record(ctx, tx, processor, actionRebuild, actor, nil, nil, why); err != nil {
 		return 0, fmt.Errorf("settle the letters of %q: %w", processor, err)
 	}
-	return tag.RowsAffected(), nil
+	return letters, nil
 }

@@ -26,7 +26,7 @@ func Replay(ctx context.Context, pool *pgxpool.Pool, p Processor, from int64, ac
 		if err := prepare(ctx, tx); err != nil {
 			return err
 		}
-		if err := rewind(ctx, tx, p.Name, from); err != nil {
+		if err := rewind(ctx, tx, p.Name, from, actor, why); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, `UPDATE processor_tokens t SET replay_until = greatest(replay_until, coalesce(`+newestOf("t.partition")+`, 0)) WHERE processor = $1`, p.Name)

@@ -105,7 +105,7 @@ func (r *Runtime) lostTokens(ctx context.Context, tx pgx.Tx, p *processor, lost 
 		if err := p.Reset(ctx, tx); err != nil {
 			return fmt.Errorf("reset its tables: %w", err)
 		}
-		if err := rewind(ctx, tx, p.Name, 1); err != nil {
+		if err := rewind(ctx, tx, p.Name, 1, r.owner, "tokens were missing"); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func lockTokens(ctx context.Context, tx pgx.Tx, processor string) error {
 
 // rewind sends locked tokens back to before a position. Letters from there on
 // are void: their events are read again.
-func rewind(ctx context.Context, tx pgx.Tx, processor string, from int64) error {
+func rewind(ctx context.Context, tx pgx.Tx, processor string, from int64, actor, why string) error {
 	if _, err := tx.Exec(ctx, `UPDATE processor_tokens SET replay_until = greatest(replay_until, position), position = least(position, $2::bigint - 1),
 		attempts = 0, failed_position = NULL, not_before = '-infinity', last_error = NULL, updated_at = clock_timestamp()
 		WHERE processor = $1`, processor, from); err != nil {
@@ -136,8 +136,7 @@ func rewind(ctx context.Context, tx pgx.Tx, processor string, from int64) error 
 	if _, err := tx.Exec(ctx, `DELETE FROM passed_events WHERE processor = $1 AND first_position >= $2`, processor, from); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `UPDATE dead_letters SET status = 'retried', reason = 'reset', resolved_at = clock_timestamp()
-		WHERE processor = $1 AND position >= $2 AND status IN ('parked', 'behind')`, processor, from)
+	_, err := voided(ctx, tx, processor, "reset", actor, why, `position >= $5`, from)
 	return err
 }
 

@@ -598,6 +598,9 @@ func TestLetters(t *testing.T) {
 	if report.Letters == 0 || report.Rows().OnlyRebuilt != 1 || ask[int](t, log, open) != 0 || log.Rows(p) != whole {
 		t.Errorf("got %+v and %d open letters\n%s", report, ask[int](t, log, open), log.Rows(p))
 	}
+	if told := ask[string](t, log, `SELECT string_agg(DISTINCT outcome || ': ' || detail, '; ') FROM dead_letter_history WHERE actor = $1`, why.Actor); !strings.HasPrefix(told, "retried: void by a rebuild 1: ") || !strings.HasSuffix(told, why.Reason) {
+		t.Errorf("the letters' history says %q", told)
+	}
 	if _, err := rebuild.Rollback(t.Context(), log.Store, p, why); err != nil || log.Rows(p) != whole {
 		t.Errorf("after going back: %v\n%s", err, log.Rows(p))
 	}
