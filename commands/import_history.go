@@ -1,6 +1,10 @@
 package commands
 
-import "github.com/billonce/billonce/domain"
+import (
+	"time"
+
+	"github.com/billonce/billonce/domain"
+)
 
 // ImportHistory says that another system has billed a customer through a
 // period, before anything of it is billed here.
@@ -38,12 +42,18 @@ func (c ImportHistory) Decide(s domain.Customer) ([]domain.Event, error) {
 
 type importHistoryBody struct {
 	CustomerID    string `json:"customer_id" example:"cust_123"`
-	BilledThrough string `json:"billed_through" doc:"The last period that another system has billed: 2026-10, 2026-Q3 or 2026." example:"2026-10"`
+	BilledThrough string `json:"billed_through" doc:"The last period that another system has billed: 2026-10, 2026-Q3 or 2026. It begins within a year from now." example:"2026-10"`
 }
 
-func (b importHistoryBody) build(Input) (Request, error) {
+// build refuses what can only be a slip of the pen: a year may have been paid in
+// advance, and what lies beyond it would never be billed, without a word.
+func (b importHistoryBody) build(in Input) (Request, error) {
 	var v validation
 	id := check(&v, b.CustomerID, domain.ParseCustomerID)
 	through := checkPeriod(&v, "billed_through", b.BilledThrough)
+	year, month := through.Start()
+	if begins := time.Date(year, time.Month(month), 1, 0, 0, 0, 0, time.UTC); !in.Now.IsZero() && begins.After(in.Now.AddDate(1, 0, 0)) {
+		v.add("billed_through", "begins more than a year from now")
+	}
 	return v.request(Of(NewImportHistory(id, through)))
 }

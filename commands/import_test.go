@@ -1,7 +1,9 @@
 package commands_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/commands/commandstest"
@@ -24,6 +26,21 @@ func TestImportHistory(t *testing.T) {
 	customer.Given(registered, askedFor(oct, 1)).When(through).ThenRefused(domain.ErrHistoryLate)
 	customer.Given(registered, askedFor(nov, 1)).When(through).Then(history("2026-10"))
 	customer.Given(registered, askedFor(oct, 1)).When(commands.NewImportHistory(ada, period("2026"))).ThenRefused(domain.ErrHistoryLate)
+}
+
+// What has been billed elsewhere may lie a year ahead, and no further.
+func TestImportHistoryOfTheFuture(t *testing.T) {
+	t.Parallel()
+	spec := must(commands.Lookup("import-history"))
+	now := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for through, accepted := range map[string]bool{
+		"2026-11": true, "2027": true, "2027-12": true, "2027-Q4": true, "2028-01": false, "2028": false, "2028-Q1": false, "2099-10": false,
+	} {
+		_, err := spec.Decode(commands.Input{Body: []byte(`{"customer_id":"ada","billed_through":"` + through + `"}`), Now: now})
+		if accepted && err != nil || !accepted && !errors.Is(err, domain.ErrInvalidInput) {
+			t.Errorf("%s: %v", through, err)
+		}
+	}
 }
 
 func TestImportCharge(t *testing.T) {
