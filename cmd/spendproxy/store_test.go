@@ -41,6 +41,15 @@ func TestTheStoreIsAway(t *testing.T) {
 	if a := r.get(key, "/readyz"); a.status != 503 {
 		t.Errorf("ready: %d %s", a.status, a.body)
 	}
+	for target, want := range map[string]int{"/healthz": 200, "/readyz": 503} { // as load balancers ask
+		head, err := http.NewRequest(http.MethodHead, r.url+target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := r.do(head); a.status != want || a.body != "" {
+			t.Errorf("HEAD %s: %d %q, want %d", target, a.status, a.body, want)
+		}
+	}
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
