@@ -30,14 +30,14 @@ type Unit struct {
 	states map[domain.StreamID]folded
 	broken map[domain.StreamID]error // streams with an event that this build cannot read
 	dirty  map[domain.StreamID]bool
-	grown  uint64
+	grown  eventstore.Growth
 }
 
 // Begin locks the partitions of streams, ascending, and reads their states, in
 // one round trip. The pipeline may carry statements of the caller, to be sent
 // between lock and reads; after is called to read their answers.
 func (d *Dispatcher) Begin(ctx context.Context, tx eventstore.Querier, streams []domain.StreamID, with *pgx.Batch, after func(pgx.BatchResults) error) (*Unit, error) {
-	u := &Unit{d: d, tx: tx, states: make(map[domain.StreamID]folded, len(streams)), broken: map[domain.StreamID]error{}, dirty: map[domain.StreamID]bool{}}
+	u := &Unit{d: d, tx: tx, states: make(map[domain.StreamID]folded, len(streams)), broken: map[domain.StreamID]error{}, dirty: map[domain.StreamID]bool{}, grown: eventstore.Growth{}}
 	pipeline := &pgx.Batch{}
 	eventstore.QueueLock(pipeline, streams...)
 	if with != nil {
@@ -219,7 +219,7 @@ func (u *Unit) write(ctx context.Context, batches []eventstore.Batch, owner []in
 		if err != nil {
 			return err
 		}
-		u.grown |= eventstore.Grown(results)
+		u.grown.Add(eventstore.Grown(results))
 		heads := map[domain.StreamID]eventstore.Head{}
 		for k, r := range results {
 			if r.Receipt.Replayed || errors.Is(r.Err, domain.ErrKeyReused) {
@@ -311,6 +311,6 @@ func (u *Unit) receipts(ctx context.Context, reqs []Request, prints [][]byte) (m
 	return seen, nil
 }
 
-// Grown is the mask of partitions that the unit has appended to, for a caller
-// whose commit is announced by somebody else.
-func (u *Unit) Grown() uint64 { return u.grown }
+// Grown is what the unit has added to the log, for a caller whose commit is
+// announced by somebody else.
+func (u *Unit) Grown() eventstore.Growth { return u.grown }

@@ -117,8 +117,8 @@ func TestUnit(t *testing.T) {
 		if len(more[0].Events) != 1 || !more[1].Receipt.Replayed || more[1].Receipt.Version != 3 {
 			t.Errorf("more: %+v", more)
 		}
-		if want := uint64(1)<<eventstore.PartitionOf("ada") | 1<<eventstore.PartitionOf("bob"); u.Grown() != want {
-			t.Errorf("grown %x, want %x", u.Grown(), want)
+		if want := uint64(1)<<eventstore.PartitionOf("ada") | 1<<eventstore.PartitionOf("bob"); u.Grown().Partitions() != want {
+			t.Errorf("grown %v, want %x", u.Grown(), want)
 		}
 		end(commit)
 		c, err := d.Customer(t.Context(), ada)

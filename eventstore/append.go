@@ -62,7 +62,7 @@ func (s *Store) Append(ctx context.Context, b Batch) (Result, error) {
 // first, ascending; a caller that has decided on what it read in tx after
 // taking the same locks (LockPartitions) cannot meet a conflict. Only a
 // Request that another transaction writes at the same moment fails the whole.
-// After the commit the caller tells Committed which partitions grew ([Grown]).
+// After the commit the caller tells Committed what was added ([Grown]).
 func (s *Store) AppendTx(ctx context.Context, tx Querier, batches ...Batch) ([]Result, error) {
 	results := make([]Result, len(batches))
 	lock := partitionsOfBatches(batches)
@@ -80,16 +80,6 @@ func (s *Store) AppendTx(ctx context.Context, tx Querier, batches ...Batch) ([]R
 // statementMost is how many batches one statement writes: enough to make its
 // fixed cost small, few enough for the buffers on both sides to be kept.
 const statementMost = 200
-
-// Grown is the mask of partitions that results added events to.
-func Grown(results []Result) (mask uint64) {
-	for _, r := range results {
-		for _, e := range r.Recorded {
-			mask |= 1 << e.Partition
-		}
-	}
-	return mask
-}
 
 // rounds splits batches so that no stream and no key occurs twice in a round:
 // within one statement neither would see the other.

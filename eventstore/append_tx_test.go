@@ -74,7 +74,7 @@ func TestAppendTxAnswersEachBatch(t *testing.T) {
 		for _, c := range []string{"ada", "bob", "dot"} {
 			grown |= 1 << eventstore.PartitionOf(c)
 		}
-		if mask := eventstore.Grown(results); mask != grown {
+		if mask := eventstore.Grown(results).Partitions(); mask != grown {
 			t.Errorf("grown %x, want %x", mask, grown)
 		}
 		if err := end(tx); err != nil {
@@ -133,7 +133,7 @@ func TestAppendTxOfNothing(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	results, err := s.AppendTx(t.Context(), s.Pool())
-	if err != nil || len(results) != 0 || eventstore.Grown(results) != 0 {
+	if err != nil || len(results) != 0 || len(eventstore.Grown(results)) != 0 {
 		t.Errorf("%+v, %v", results, err)
 	}
 	if err := eventstore.LockPartitions(t.Context(), s.Pool()); err != nil {

@@ -29,7 +29,7 @@ type notifier struct {
 	name string // of this sender
 
 	mu          sync.Mutex
-	subscribers map[int]func(uint64)
+	subscribers map[int]func(Growth)
 	next        int
 	pending     uint64
 	closed      bool
@@ -37,10 +37,10 @@ type notifier struct {
 }
 
 func newNotifier(pool *pgxpool.Pool, log *slog.Logger) *notifier {
-	return &notifier{pool: pool, log: log, name: uuid.NewString(), subscribers: map[int]func(uint64){}}
+	return &notifier{pool: pool, log: log, name: uuid.NewString(), subscribers: map[int]func(Growth){}}
 }
 
-func (n *notifier) subscribe(f func(uint64)) (cancel func()) {
+func (n *notifier) subscribe(f func(Growth)) (cancel func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	id := n.next
@@ -53,14 +53,15 @@ func (n *notifier) subscribe(f func(uint64)) (cancel func()) {
 	}
 }
 
-func (n *notifier) announce(mask uint64) {
+func (n *notifier) announce(added Growth) {
+	mask := added.Partitions()
 	if mask == 0 {
 		return
 	}
 	n.mu.Lock()
 	first := n.pending == 0
 	n.pending |= mask
-	tell := make([]func(uint64), 0, len(n.subscribers))
+	tell := make([]func(Growth), 0, len(n.subscribers))
 	for _, f := range n.subscribers {
 		tell = append(tell, f)
 	}
@@ -70,7 +71,7 @@ func (n *notifier) announce(mask uint64) {
 	}
 	n.mu.Unlock()
 	for _, f := range tell {
-		f(mask)
+		f(added)
 	}
 }
 

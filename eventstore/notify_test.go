@@ -30,10 +30,10 @@ func TestNotifications(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var heard uint64
-	cancel := s.OnAppend(func(partitions uint64) {
+	cancel := s.OnAppend(func(added eventstore.Growth) {
 		mu.Lock()
 		defer mu.Unlock()
-		heard |= partitions
+		heard |= added.Partitions()
 	})
 	told := func() uint64 {
 		mu.Lock()
@@ -87,7 +87,7 @@ func TestNotifications(t *testing.T) {
 
 	// What adds nothing is not told, nor is anything after cancel.
 	cancel()
-	s.Committed(0)
+	s.Committed(eventstore.Growth{})
 	mustAppend(t, s, batch("eve", eventstore.Head{}, "k", moved("eve", 1)))
 	if told() != want {
 		t.Errorf("after cancel, %x was heard, want %x", told(), want)
@@ -107,9 +107,9 @@ func TestNotificationsAreDebounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10_000 {
-		s.Committed(1 << 17)
+		s.Committed(eventstore.Growth{"customer.moved.v1": 1 << 17})
 	}
-	s.Committed(1 << 18)
+	s.Committed(eventstore.Growth{"customer.moved.v1": 1 << 18})
 	s.Close()
 	if _, err := s.Pool().Exec(t.Context(), `SELECT pg_notify('events', 'end')`); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestNotificationsAreDebounced(t *testing.T) {
 	if heard != 3<<17 || n > 1000 {
 		t.Errorf("%d notifications said %x", n, heard)
 	}
-	s.Committed(1) // after the end: no harm
+	s.Committed(eventstore.Growth{"customer.moved.v1": 1}) // after the end: no harm
 	if r, err := s.Append(t.Context(), batch("ada", eventstore.Head{}, "k", moved("ada", 1))); err != nil || r.Receipt.Version != 1 {
 		t.Errorf("an append after Close: %+v, %v", r, err)
 	}

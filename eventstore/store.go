@@ -52,10 +52,10 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // share a commit count once.
 func (s *Store) Commits() int64 { return s.commits.Load() }
 
-// OnAppend calls f after each commit of an append of this process, with a mask
-// of the partitions that grew. f must be quick and must not block. Call cancel
-// to stop.
-func (s *Store) OnAppend(f func(partitions uint64)) (cancel func()) { return s.notifier.subscribe(f) }
+// OnAppend calls f after each commit of an append of this process, with what was
+// added. f must be quick, must not block and must not change it. Call cancel to
+// stop.
+func (s *Store) OnAppend(f func(Growth)) (cancel func()) { return s.notifier.subscribe(f) }
 
 // Heard is the mask of partitions that the payload of a notification on
 // [Channel] tells of: none if this log sent it, whose readers know by
@@ -65,4 +65,4 @@ func (s *Store) Heard(payload string) (partitions uint64) { return s.notifier.he
 // Committed tells the readers, here and in other processes, that a transaction
 // with appends made by AppendTx has committed. Forgetting it delays delivery by
 // the fallback scan, no more.
-func (s *Store) Committed(partitions uint64) { s.notifier.announce(partitions) }
+func (s *Store) Committed(added Growth) { s.notifier.announce(added) }

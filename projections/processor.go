@@ -7,10 +7,10 @@ import (
 	"github.com/billonce/billonce/eventstore/tracking"
 )
 
-// A page holds hundreds of facts of any number of partitions: under a backlog
+// A page holds up to two thousand facts of any number of partitions: under a backlog
 // the fewer commits the better, and no page waits for another.
 const (
-	pageSize       = 500
+	pageSize       = 2000
 	pagePartitions = 64
 )
 

@@ -117,7 +117,7 @@ func (s Saga[S]) handle(ctx context.Context, d *commands.Dispatcher, p *tracking
 		if err != nil {
 			return err
 		}
-		p.Appended |= grown
+		p.Appended = grown
 	}
 	if err := changeTimers(ctx, p.Tx, timers); err != nil {
 		return fmt.Errorf("saga %s: %w", s.Name, err)
@@ -139,20 +139,20 @@ type outbox[S any] []letter[S]
 
 // send dispatches what the instances ask for, and keeps refusals with them. It is
 // an error if there is no such customer.
-func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, p *tracking.Page, out outbox[S]) (grown uint64, err error) {
+func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, p *tracking.Page, out outbox[S]) (grown eventstore.Growth, err error) {
 	streams, requests := make([]domain.StreamID, len(out)), make([]commands.Request, len(out))
 	for i, l := range out {
 		streams[i], requests[i] = l.stream, l.request
 	}
 	unit, err := d.Begin(ctx, p.Tx, streams, nil, nil)
 	if err != nil {
-		return 0, fmt.Errorf("saga %s: %w", s.Name, err)
+		return nil, fmt.Errorf("saga %s: %w", s.Name, err)
 	}
 	replies, err := unit.DispatchEach(ctx, requests, func(i int) eventstore.Meta {
 		return eventstore.Meta{Actor: "saga/" + s.Name, Causation: out[i].cause.EventID.String(), Correlation: correlation(out[i].cause)}
 	})
 	if err != nil {
-		return 0, fmt.Errorf("saga %s: %w", s.Name, err)
+		return nil, fmt.Errorf("saga %s: %w", s.Name, err)
 	}
 	for i, reply := range replies {
 		sender := out[i].sender
@@ -165,7 +165,7 @@ func (s Saga[S]) send(ctx context.Context, d *commands.Dispatcher, p *tracking.P
 		}
 		refused, ok := errors.AsType[*domain.Error](reply.Refusal)
 		if !ok || errors.Is(refused, domain.ErrUnknownCustomer) { // no fact is about nobody: the event waits for whoever corrects it
-			return 0, fmt.Errorf("saga %s: %s on %s: %w", s.Name, requests[i].Name(), out[i].stream, reply.Refusal)
+			return nil, fmt.Errorf("saga %s: %s on %s: %w", s.Name, requests[i].Name(), out[i].stream, reply.Refusal)
 		}
 		sender.refusal = requests[i].Name() + ": " + refused.Error()
 	}

@@ -201,7 +201,7 @@ func latencyProcessor(h *house, handled chan<- time.Time) {
 
 func latencyFloor(h *house, handled chan<- time.Time) {
 	woken := make(chan struct{}, 1)
-	h.Cleanup(h.store.OnAppend(func(uint64) {
+	h.Cleanup(h.store.OnAppend(func(eventstore.Growth) {
 		select {
 		case woken <- struct{}{}:
 		default:

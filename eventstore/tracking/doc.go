@@ -99,7 +99,8 @@
 //
 // # How a worker wakes
 //
-//	in this process    eventstore.Store.OnAppend, right after the commit
+//	in this process    eventstore.Store.OnAppend, right after the commit, by
+//	                   those who want what was added
 //	in another         NOTIFY on eventstore.Channel, a few milliseconds later
 //	in any case        a scan every [Options.Poll]: one query for all processors,
 //	                   an index probe a partition, no locks. This is the truth;

@@ -44,9 +44,9 @@ type Page struct {
 	// Events are of one partition or of several, those of a partition one after
 	// the other in order of position. Each has its Event set.
 	Events []eventstore.Recorded
-	// Appended is for the handler to set: the partitions it appended to on Tx.
-	// Their readers are told once the page has committed.
-	Appended uint64
+	// Appended is for the handler to set: what it appended on Tx. Its readers are
+	// told once the page has committed.
+	Appended eventstore.Growth
 
 	replayUntil [eventstore.Partitions]int64
 	redelivery  bool
@@ -139,7 +139,9 @@ type Processor struct {
 	Ordered bool
 	// Pace is the least time from the start of one page to the start of the
 	// next, while there is no backlog (default none): it trades latency for
-	// fewer commits.
+	// fewer commits. A paced processor rests longer where pages take long, so
+	// that a busy machine has larger pages instead of more: four times as long as
+	// the last one took, a second at most.
 	Pace time.Duration
 	// Timeout bounds the handling of a page (default 15 s). One that exceeds it
 	// is rolled back and tried again, event by event; it is never parked for it.

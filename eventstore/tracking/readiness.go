@@ -114,14 +114,24 @@ func (r *readiness) pick(most int) (partitions, thorough uint64, wait time.Durat
 	return partitions, thorough, 0
 }
 
-// done gives partitions back. More: of them, those with more to do at once.
-func (r *readiness) done(partitions, more uint64) {
+// A paced processor rests restTimes as long as its last page took, at most
+// longestRest: what comes in meanwhile shares the next one.
+const (
+	restTimes   = 4
+	longestRest = time.Second
+)
+
+// done gives the partitions of a page back, which took so long. More: of them,
+// those with more to do at once.
+func (r *readiness) done(partitions, more uint64, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy &^= partitions
 	if more != 0 {
 		r.ready |= more
 		r.next = time.Time{}
+	} else if rested := r.now().Add(min(restTimes*took, longestRest)); r.pace > 0 && rested.After(r.next) {
+		r.next = rested
 	}
 	if r.ready != 0 {
 		r.changed.Signal()

@@ -19,7 +19,7 @@ func TestReadiness(t *testing.T) {
 		r := newReadiness(pace, func() time.Time { return now })
 		var owed, lent uint64 // owed: heard of and not handed out since
 		var heldUntil [64]time.Time
-		var lastStart time.Time
+		var lastStart, rested time.Time
 		paced := false
 		var loans []uint64
 		mask := rapid.Uint64()
@@ -66,6 +66,9 @@ func TestReadiness(t *testing.T) {
 				if paced && now.Before(lastStart.Add(pace)) {
 					t.Fatal("a page begins too early")
 				}
+				if now.Before(rested) {
+					t.Fatal("a page begins before the processor has rested")
+				}
 				lastStart, paced = now, true
 				owed &^= got
 				lent |= got
@@ -85,11 +88,14 @@ func TestReadiness(t *testing.T) {
 					owed |= 1 << p
 				}
 				more := loan & mask.Draw(t, "more")
-				r.done(loan, more)
+				took := time.Duration(rapid.IntRange(0, 500).Draw(t, "took")) * time.Millisecond
+				r.done(loan, more, took)
 				lent &^= loan
 				owed |= more
 				if more != 0 {
-					paced = false // a backlog is not paced
+					paced, rested = false, now // a backlog is not paced
+				} else if until := now.Add(min(4*took, time.Second)); pace > 0 && until.After(rested) {
+					rested = until
 				}
 			},
 			"pass": func(t *rapid.T) {
@@ -123,7 +129,7 @@ func TestTakeWaits(t *testing.T) {
 		t.Errorf("handed out %b and %b", a.partitions, b.partitions)
 	}
 	r.hold(0, time.Millisecond)
-	r.done(0b11, 0)
+	r.done(0b11, 0, 0)
 	go take()
 	if a := <-got; a.partitions != 1 {
 		t.Errorf("after the pause: %b", a.partitions)

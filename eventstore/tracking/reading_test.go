@@ -114,7 +114,7 @@ func TestAppendsOfAHandlerWakeOthers(t *testing.T) {
 		<-question // has been followed: nothing but the answer can wake the other now
 		e := p.Events[0]
 		results, err := h.store.AppendTx(ctx, p.Tx, eventstore.Batch{Stream: e.Stream, Head: e.Head(), Command: "answer", Events: []domain.Event{changed(e.SequenceKey, 2)}})
-		p.Appended |= eventstore.Grown(results)
+		p.Appended = eventstore.Grown(results)
 		return err
 	})}
 	h.run(tracking.Options{Poll: time.Hour}, answering, following)

@@ -251,10 +251,10 @@ func (r *Runtime) drained(ended <-chan error, workers []*worker) error {
 	}
 }
 
-// wake tells every processor of partitions that have grown.
-func (r *Runtime) wake(partitions uint64) {
+// wake tells processors of partitions that have grown by what they want.
+func (r *Runtime) wake(added eventstore.Growth) {
 	for _, p := range r.running() {
-		p.ready.wake(partitions, false)
+		p.ready.wake(added.But(p.unwanted), false)
 	}
 }
 
@@ -276,7 +276,7 @@ func (r *Runtime) processor(name string) (*processor, bool) {
 
 // announce tells of a page that has committed.
 func (r *Runtime) announce(p *processor, page *Page) {
-	if page.Appended != 0 {
+	if len(page.Appended) > 0 {
 		r.store.Committed(page.Appended)
 	}
 	if p.AfterCommit != nil {

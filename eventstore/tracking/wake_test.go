@@ -38,7 +38,7 @@ func TestTenThousandIdleMinutes(t *testing.T) {
 				behind &^= partitions
 				mu.Unlock()
 				taken <- partitions
-				ready.done(partitions, 0)
+				ready.done(partitions, 0, 0)
 			}
 		})
 		// The database has events in partitions; told or not, a worker gets them.
@@ -73,7 +73,7 @@ func TestTenThousandIdleMinutes(t *testing.T) {
 		}
 		begun := time.Now()
 		ready.hold(7, time.Hour)
-		ready.done(0, 0)
+		ready.done(0, 0, 0)
 		if got := <-taken; got != 1<<7 || time.Since(begun) != time.Hour {
 			t.Errorf("%b came back after %s", got, time.Since(begun))
 		}

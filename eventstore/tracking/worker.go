@@ -158,7 +158,11 @@ func (w *worker) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.
 	} else {
 		w.succeeded(u)
 	}
-	w.processor.ready.done(u.offered, u.more)
+	var took time.Duration
+	if len(u.slices) > 0 {
+		took = time.Since(u.started)
+	}
+	w.processor.ready.done(u.offered, u.more, took)
 	return 0
 }
 

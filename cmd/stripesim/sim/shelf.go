@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -165,10 +166,28 @@ func (s *shelf[T]) list(p page, keep func(T) bool) (found []T, more bool, unknow
 }
 
 // oldestFirst iterates over all objects.
-func (s *shelf[T]) oldestFirst(yield func(T) bool) {
-	for _, place := range s.order {
-		if !yield(place.object) {
-			return
+func (s *shelf[T]) oldestFirst(yield func(T) bool) { s.behind("")(yield) }
+
+// behind iterates over the objects made after that of an id, oldest first: over
+// all of them where it is empty, over none where it names nothing.
+func (s *shelf[T]) behind(id string) iter.Seq[T] {
+	places := s.order
+	if id != "" {
+		cursor, ok := s.byID[id]
+		if !ok {
+			return func(func(T) bool) {}
+		}
+		at, found := slices.BinarySearchFunc(places, cursor, (*slot[T]).compare)
+		if found {
+			at++
+		}
+		places = places[at:]
+	}
+	return func(yield func(T) bool) {
+		for _, place := range places {
+			if !yield(place.object) {
+				return
+			}
 		}
 	}
 }

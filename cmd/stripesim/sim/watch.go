@@ -44,12 +44,7 @@ func (s *Sim) LedgerWhere(f LedgerFilter) []Movement {
 	defer s.mu.Unlock()
 	s.settle(s.clock.now())
 	found := []Movement{}
-	waiting := f.After != ""
-	for c := range s.charges.oldestFirst {
-		if waiting {
-			waiting = c.ID != f.After
-			continue
-		}
+	for c := range s.charges.behind(f.After) {
 		m := c.movement()
 		if f.Customer != "" && m.Customer != f.Customer || f.Intent != "" && m.Intent != f.Intent ||
 			f.Key != "" && m.Key != f.Key || f.Status != "" && m.Status != f.Status {

@@ -98,6 +98,20 @@ func (c *Child) unasked() error {
 // Pid is the process's number.
 func (c *Child) Pid() int { return c.process.Pid }
 
+// Resident is how many bytes of memory the process takes now. It is not told
+// everywhere: Linux does.
+func (c *Child) Resident() (bytes int64, ok bool) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", c.process.Pid))
+	if err != nil {
+		return 0, false
+	}
+	var size, pages int64
+	if _, err := fmt.Sscan(string(content), &size, &pages); err != nil {
+		return 0, false
+	}
+	return pages * int64(os.Getpagesize()), true
+}
+
 // Signal sends the process a signal.
 func (c *Child) Signal(s syscall.Signal) error { return c.process.Signal(s) }
 

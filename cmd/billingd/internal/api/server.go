@@ -162,7 +162,7 @@ func New(d Deps, limits Limits) (*Server, error) {
 	s.registerService(d.Metrics)
 	s.registerFeed()
 	s.registerDocument()
-	s.stop = s.store.OnAppend(s.bell.ring)
+	s.stop = s.store.OnAppend(func(added eventstore.Growth) { s.bell.ring(added.Partitions()) })
 	return s, nil
 }
 

@@ -24,19 +24,20 @@ func outcome(t *testing.T, d *commands.Dispatcher, customer domain.CustomerID, p
 	if err != nil {
 		t.Fatal(err)
 	}
+	var added eventstore.Growth
 	err = pgx.BeginFunc(t.Context(), log.Pool(), func(tx pgx.Tx) error {
 		results, err := log.AppendTx(t.Context(), tx, eventstore.Batch{
 			Stream: customer.Stream(), Head: events[len(events)-1].Head(), Command: "test", Events: how(customer, p),
 		})
 		if err == nil {
-			err = results[0].Err
+			err, added = results[0].Err, eventstore.Grown(results)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.Committed(1 << eventstore.PartitionOfStream(customer.Stream()))
+	log.Committed(added)
 }
 
 func paid(attempt int) func(domain.CustomerID, domain.Period) []domain.Event {
