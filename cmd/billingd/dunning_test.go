@@ -208,22 +208,30 @@ func TestACustomerMustAuthenticate(t *testing.T) {
 	}
 }
 
-// A method that is gone from its customer is asked for once; with another one
-// the bill is paid once (C084).
-func TestAPaymentMethodIsGone(t *testing.T) {
+// C084: a method that is gone from its customer, or a customer who is gone from
+// Stripe, is told of once, and nothing is tried meanwhile; with another method the
+// bill is paid once.
+func TestC084_APaymentMethodIsGone(t *testing.T) {
 	h := newHouse(t)
 	r := h.dunned()
 	if status, err := h.control(http.MethodPut, "/control/customers/cus_acme", `{"detached":true}`); err != nil || status != http.StatusOK {
 		t.Fatalf("detach: %d, %v", status, err)
 	}
-	r.subscribe("acme")
+	if status, err := h.control(http.MethodPut, "/control/customers/cus_bolt", `{"deleted":true}`); err != nil || status != http.StatusOK {
+		t.Fatalf("delete: %d, %v", status, err)
+	}
+	r.subscribe("acme", "bolt")
 	h.november()
-	awaitFor(t, time.Minute, "it waits for a method", func() bool { return r.standing("acme").Bill.Dunning.Awaits == "payment_method" }, func() string { return fmt.Sprintf("%+v", r.standing("acme")) })
+	for _, id := range []string{"acme", "bolt"} {
+		awaitFor(t, time.Minute, id+" waits for a method", func() bool { return r.standing(id).Bill.Dunning.Awaits == "payment_method" }, func() string { return fmt.Sprintf("%+v", r.standing(id)) })
+	}
 	posts := h.posts()
 	h.day(20)
 	h.reaches("nothing is scheduled", 0, func() int { return h.count(`SELECT count(*) FROM scheduled_commands`) })
-	if n := h.facts("dunning.waiting.v1", "acme"); n != 1 || h.posts() != posts {
-		t.Errorf("it was said %d times that a method is needed; %d calls meanwhile", n, h.posts()-posts)
+	for _, id := range []string{"acme", "bolt"} {
+		if n := h.facts("dunning.waiting.v1", id); n != 1 || h.posts() != posts {
+			t.Errorf("%s: it was said %d times that a method is needed; %d calls meanwhile", id, n, h.posts()-posts)
+		}
 	}
 	if status, err := h.control(http.MethodPut, "/control/customers/cus_acme", `{"card":"good"}`); err != nil || status != http.StatusOK {
 		t.Fatalf("attach: %d, %v", status, err)
@@ -234,6 +242,9 @@ func TestAPaymentMethodIsGone(t *testing.T) {
 	awaitFor(t, time.Minute, "paid", func() bool { return r.bill("acme") == "paid" }, func() string { return r.bill("acme") })
 	if charges := h.charges("acme"); len(charges) != 1 {
 		t.Errorf("Stripe has the charges %v", charges)
+	}
+	if charges := h.charges("bolt"); len(charges) != 0 || r.standing("bolt").Bill.Dunning.Awaits != "payment_method" {
+		t.Errorf("bolt, who is gone, has the charges %v and stands as %+v", charges, r.standing("bolt"))
 	}
 }
 
