@@ -2,7 +2,9 @@ package tracking
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -52,18 +54,23 @@ func (p plan) check(t *testing.T) {
 // What is asked of the log is served by its primary key, page for page, where
 // a token is far behind and where it is not, in a partition that is full and
 // in one that is empty, with statistics and without, planned for its
-// parameters and for any.
+// parameters and for any; and it reads no more of a log of a hundred thousand
+// events (-tracking.rows=1000000: a million) than of one of ten thousand.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	for _, analyzed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("analyzed=%v", analyzed), func(t *testing.T) {
-			t.Parallel()
-			testPlans(t, analyzed)
-		})
+	for rows := 10_000; rows <= *planRows; rows *= 10 {
+		for _, analyzed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d/analyzed=%v", rows, analyzed), func(t *testing.T) {
+				t.Parallel()
+				testPlans(t, rows, analyzed)
+			})
+		}
 	}
 }
 
-func testPlans(t *testing.T, analyzed bool) {
+var planRows = flag.Int("tracking.rows", 100_000, "the longest log of TestPlans, from 10,000 on in tenfold steps")
+
+func testPlans(t *testing.T, rows int, analyzed bool) {
 	ctx := t.Context()
 	conn, err := pgx.Connect(ctx, pgtest.DSN(t))
 	if err != nil {
@@ -80,9 +87,9 @@ func testPlans(t *testing.T, analyzed bool) {
 	// Partitions 0 to 59 are full, 60 has one old event, the rest are empty.
 	exec(`INSERT INTO events (partition, stream_id, stream_version, event_type, sequence_key, payload) VALUES (60, 'old', 1, 'a', 'old', '{}')`)
 	exec(`INSERT INTO events (partition, stream_id, stream_version, event_type, sequence_key, payload)
-		SELECT c % 60, 'customer/' || c, v, (array['a', 'b', 'c'])[1 + v % 3], c, '{}' FROM generate_series(1, 100) AS v, generate_series(1, 1000) AS c`)
+		SELECT c % 60, 'customer/' || c, v, (array['a', 'b', 'c'])[1 + v % 3], c, '{}' FROM generate_series(1, 100) AS v, generate_series(1, ` + strconv.Itoa(rows/100) + `) AS c`)
 	exec(`INSERT INTO processor_tokens (processor, partition) SELECT 'behind', p FROM generate_series(0, 63) AS p`)
-	exec(`INSERT INTO processor_tokens (processor, partition, position) SELECT 'abreast', p, 99900 FROM generate_series(0, 63) AS p`)
+	exec(`INSERT INTO processor_tokens (processor, partition, position) SELECT 'abreast', p, ` + strconv.Itoa(rows-100) + ` FROM generate_series(0, 63) AS p`)
 	if analyzed {
 		exec(`ANALYZE`)
 	}
@@ -96,6 +103,7 @@ func testPlans(t *testing.T, analyzed bool) {
 	}
 	prepare()
 	const some, all = `'{0,17,60,63}'`, `'{0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,60,61,62,63}'`
+	newest := strconv.Itoa(rows - 10)
 	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 		exec(`SET plan_cache_mode = ` + mode)
 		for _, c := range []struct {
@@ -110,8 +118,8 @@ func testPlans(t *testing.T, analyzed bool) {
 			{`ordered_claim('behind', false, '{b}', '60s')`, 3000},
 			{`ordered_claim('abreast', false, '{b,c}', '60s')`, 3000},
 			{`newest(` + all + `)`, 300},
-			{`page(` + some + `, '{0,50000,0,0}', '{1000000,1000000,1000000,1000000}', '{50,50,50,50}', '{}')`, 500},
-			{`page(` + some + `, '{99990,99990,0,0}', '{1000000,1000000,1000000,1000000}', '{1,1,1,1}', '{a,b}')`, 100},
+			{`page(` + some + `, '{0,` + strconv.Itoa(rows/2) + `,0,0}', '{10000000,10000000,10000000,10000000}', '{50,50,50,50}', '{}')`, 500},
+			{`page(` + some + `, '{` + newest + `,` + newest + `,0,0}', '{10000000,10000000,10000000,10000000}', '{1,1,1,1}', '{a,b}')`, 100},
 			{`scan('{behind,abreast}', ` + all + `)`, 600},
 			{`status('{abreast}')`, 2000},
 		} {
@@ -144,7 +152,7 @@ func testPlans(t *testing.T, analyzed bool) {
 		exec(`EXECUTE claim('abreast', ` + some + `, '{}', 1048576, '{b}', '60s')`)
 		exec(`EXECUTE ordered_claim('abreast', false, '{b}', '60s')`)
 		exec(`EXECUTE newest(` + some + `)`)
-		exec(`EXECUTE page('{17}', '{50000}', '{1000000}', '{50}', '{b}')`)
+		exec(`EXECUTE page('{17}', '{50000}', '{10000000}', '{50}', '{b}')`)
 		exec(`EXECUTE scan('{behind}', ` + some + `)`)
 	}
 	var anew string
