@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -205,6 +206,60 @@ func TestACustomerMustAuthenticate(t *testing.T) {
 	}
 	if s := r.standing("acme"); s.Bill.CustomerAction.Kind != "" || len(h.charges("acme")) != 1 {
 		t.Errorf("paid, the bill says %+v, and there are the charges %v", s.Bill, h.charges("acme"))
+	}
+}
+
+// The customer authenticates on a page of the shop, which confirms the intent that
+// the bill names: Stripe's news of it makes the bill paid, without a call of ours,
+// and whatever else asks for the bill then finds it paid.
+func TestACustomersAuthenticationIsHeardOf(t *testing.T) {
+	h := newHouse(t)
+	r := h.start(func(c *config.Config) {
+		c.DunningDays = domain.DunningDays{1, 3, 5, 7}
+		withSecret(webhookSecret)(c)
+	})
+	if err := h.stripe.SetWebhook(r.url+"/webhooks/stripe", webhookSecret); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := h.control(http.MethodPut, "/control/customers/cus_acme", `{"card":"authentication_required"}`); err != nil || status != http.StatusOK {
+		t.Fatalf("the bank wants to see the customer: %d, %v", status, err)
+	}
+	r.subscribe("acme")
+	h.november()
+	awaitFor(t, time.Minute, "it waits for the customer", func() bool { return r.standing("acme").Bill.Dunning.Awaits == "customer" })
+	intent := r.standing("acme").Bill.CustomerAction.IntentID
+	ours := h.posts()
+
+	form := url.Values{"payment_method": {"pm_card_visa"}, "return_url": {"https://shop.example/paid"}}
+	page, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.stripe.APIURL+"/v1/payment_intents/"+intent+"/confirm", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.SetBasicAuth("sk_test_house", "")
+	page.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	page.Header.Set("Idempotency-Key", "the shop's page")
+	res, err := http.DefaultClient.Do(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if status, err := h.control(http.MethodPost, "/control/intents/"+intent+"/authenticate", `{"result":"succeed"}`); err != nil || status != http.StatusOK {
+		t.Fatalf("authenticate: %d, %v; the page's confirm got %d", status, err, res.StatusCode)
+	}
+
+	awaitFor(t, time.Minute, "paid", func() bool { return r.bill("acme") == "paid" }, func() string { return r.bill("acme") })
+	if n := h.number(`SELECT count(*) FROM events WHERE event_type = 'customer.billed.v1' AND payload->>'source' = 'webhook'`); n != 1 {
+		t.Errorf("%d bills were paid by news", n)
+	}
+	if a, err := r.post(t.Context(), "/v1/commands/retry-charge?wait=30s", `{"customer_id":"acme","billing_period":"2026-11","attempt":2}`); err == nil && a.Status == http.StatusOK && a.Bill.Status != "paid" {
+		t.Errorf("a retry of the paid bill is answered %+v", a)
+	}
+	h.day(20)
+	if n := h.posts() - ours - 1; n != 0 || len(h.charges("acme")) != 1 {
+		t.Errorf("%d calls of ours after the customer's, and the charges %v", n, h.charges("acme"))
+	}
+	if n := h.number(`SELECT (SELECT count(*) FROM events WHERE payload::text ~ '_secret_[A-Za-z0-9]') + (SELECT count(*) FROM webhook_inbox i WHERE i::text ~ '_secret_[A-Za-z0-9]')`); n != 0 {
+		t.Errorf("a client secret is kept in %d places", n)
 	}
 }
 
