@@ -86,6 +86,9 @@ func Open(ctx context.Context, settings config.Config, log *slog.Logger) (a *App
 		}
 		a.writes.forget() // it asked a new database for a table that came only now
 	}
+	if err := a.raisePositions(ctx, a.pool); err != nil {
+		return nil, err
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
@@ -215,11 +218,13 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 	config.MaxConnIdleTime = 5 * time.Minute
 	// A new connection may lead to another database than the last one did: a
 	// restored one, which knows less than this process remembers.
-	config.AfterConnect = func(context.Context, *pgx.Conn) error {
-		if forget := a.connected.Load(); forget != nil {
-			(*forget)()
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		forget := a.connected.Load()
+		if forget == nil {
+			return nil
 		}
-		return nil
+		(*forget)()
+		return a.raisePositions(ctx, conn)
 	}
 	// A session that was opened while the database took no writes would take none
 	// for ever, though the database does again, or another server has its place.
@@ -246,6 +251,16 @@ func (a *App) openPool(ctx context.Context, dsn string) error {
 		return fmt.Errorf("open the database: %w", err)
 	}
 	return nil
+}
+
+// raisePositions keeps a database whose sequence has gone back from giving facts
+// places that have been read.
+func (a *App) raisePositions(ctx context.Context, q eventstore.Querier) error {
+	passed, err := eventstore.RaisePositions(ctx, q)
+	if passed > 0 {
+		a.log.Error("the sequence of positions was behind the log: it was restored or promoted without it; it has been raised", "positions", passed)
+	}
+	return err
 }
 
 // Address is where the API listens, host:port.
