@@ -94,7 +94,9 @@ func (c *Collector) create(ctx context.Context, j *job, replaces string) error {
 	}
 	c.look.created()
 	crashpoint.Reach("create.sending")
+	sent := time.Now()
 	p := c.gateway.Prepare(ctx, order)
+	c.pace.took(time.Since(sent))
 	crashpoint.Reach("create.answered")
 	if p.IntentID == "" {
 		return c.record(ctx, j, uncreated(p.Outcome))
@@ -131,7 +133,9 @@ func (c *Collector) confirm(ctx context.Context, j *job) error {
 		}
 	}
 	crashpoint.Reach("confirm.sending")
+	sent := time.Now()
 	o := c.gateway.Take(ctx, j.r.order())
+	c.pace.took(time.Since(sent))
 	crashpoint.Reach("confirm.answered")
 	return c.record(ctx, j, o)
 }

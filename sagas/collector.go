@@ -150,15 +150,21 @@ func (c *Collector) Run(ctx context.Context, grace time.Duration) error {
 
 	var flights sync.WaitGroup
 	free := make(chan struct{}, 1)
+	var claimed time.Time // when the last claim began
 	for c.untilOpen(ctx) {
-		room := c.pace.room() - int(c.inFlight.Load())
-		if room < 1 || room < c.pace.room()/4 && c.inFlight.Load() > 0 {
+		inFlight := int(c.inFlight.Load())
+		if wait := c.pace.wait(inFlight, time.Since(claimed)); wait > 0 {
+			timer := time.NewTimer(wait)
 			select {
 			case <-free:
+			case <-timer.C:
 			case <-ctx.Done():
 			}
+			timer.Stop()
 			continue
 		}
+		room := c.pace.room() - inFlight
+		claimed = time.Now()
 		jobs, more, err := c.claim(ctx, min(room, claimMost))
 		if errors.Is(err, errNotOurs) {
 			c.environment.doubt()
@@ -290,6 +296,42 @@ type pace struct {
 	limit float64
 	most  float64
 	since time.Time
+	call  time.Duration // about how long a call takes
+}
+
+// Bills whose slots are free share a claim: those of a quarter of all slots, or,
+// where Stripe takes slowCall and more to answer, those that came free within
+// claimGap. Slots would else stand idle there until a quarter of them is, and a
+// slot that stands idle is what limits the rate.
+const (
+	slowCall = 80 * time.Millisecond
+	claimGap = 20 * time.Millisecond
+	slotWait = time.Second // a slot that comes free is told; this is for the worst
+)
+
+// wait is how long the next claim waits for more free slots, with so many calls
+// in flight and the last claim so long ago; 0: no longer.
+func (p *pace) wait(inFlight int, since time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	limit := int(p.limit)
+	room := limit - inFlight
+	switch {
+	case room < 1:
+		return slotWait
+	case room >= limit/4 || inFlight == 0:
+		return 0
+	case p.call < slowCall:
+		return slotWait
+	}
+	return max(0, claimGap-since)
+}
+
+// took notes how long a call took.
+func (p *pace) took(call time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.call += (call - p.call) / 16
 }
 
 func (p *pace) room() int {
