@@ -279,9 +279,9 @@ func TestC063_RateLimitIsNotADecline(t *testing.T) {
 		r.fault(sim.Fault{Match: sim.Match{Method: "POST"}, Seed: uint64(seed + 7), Rate: 0.15, Kinds: []sim.Kind{sim.RateLimit429, sim.LockTimeout429}, RetryAfter: after})
 	}
 	s := r.start(options{})
-	ids := customers(200)
+	ids := customers(500)
 	s.owe(ids...)
-	r.within(3*time.Minute, "all are charged", func() bool {
+	r.within(5*time.Minute, "all are charged", func() bool {
 		return r.count(`SELECT count(*) FROM billing_records WHERE state = 'succeeded'`) == len(ids)
 	})
 	r.once(november, ids...)

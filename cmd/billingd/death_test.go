@@ -162,6 +162,59 @@ func TestC052_SIGTERMInMidCharge(t *testing.T) {
 	}
 }
 
+// TestC052_RollingRestart ends three services one after the other, each while
+// calls of its own that take eight seconds are at Stripe, and starts its successor
+// at that moment: with a grace that is long enough for the answers, and with one
+// that is not. Nobody takes new work after the signal, all end in order and
+// within their grace, and every bill is charged once.
+func TestC052_RollingRestart(t *testing.T) {
+	for name, grace := range map[string]time.Duration{"enough grace": 30 * time.Second, "too little grace": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			h.fault(sim.Fault{Match: sim.Match{Method: "POST", Path: confirms}, Kind: sim.DelayAfterCommit, Delay: 8 * time.Second, Times: 9})
+			patient := []string{"BILLING_STRIPE_TIMEOUT=10s", "BILLING_LEASE=12s"}
+			var ids []string
+			p := h.spawn(grace, patient...)
+			for turn := range 3 {
+				mine := []string{fmt.Sprint("a", turn), fmt.Sprint("b", turn), fmt.Sprint("c", turn)}
+				for _, id := range mine {
+					p.register(id)
+					p.begin(id)
+				}
+				ids = append(ids, mine...)
+				await(t, "calls are at Stripe", func() bool {
+					for _, id := range mine {
+						if len(h.charges(id)) != 1 {
+							return false
+						}
+					}
+					return true
+				})
+				p.signal(syscall.SIGTERM)
+				signalled := time.Now()
+				next := h.spawn(grace, patient...)
+				if _, err := p.post(t.Context(), "/v1/commands/charge-billing", chargeBody(mine[0])); err == nil {
+					t.Error("a service that was told to end a while ago takes new work")
+				}
+				if code := p.exited(grace + 5*time.Second); code != 0 {
+					t.Errorf("exit status %d\n%s", code, p.log())
+				}
+				if took := time.Since(signalled); took > grace+2*time.Second {
+					t.Errorf("it took %s to end, with a grace of %s", took, grace)
+				}
+				p = next
+			}
+			for _, id := range ids {
+				p.paid(id)
+			}
+			p.signal(syscall.SIGTERM)
+			if code := p.exited(time.Minute); code != 0 {
+				t.Errorf("exit status %d\n%s", code, p.log())
+			}
+		})
+	}
+}
+
 // TestKillNineInMidCharge kills a service while Stripe works; the next one
 // finds the charge without an operator.
 func TestKillNineInMidCharge(t *testing.T) {
