@@ -231,7 +231,7 @@ func latencyFloor(h *house, handled chan<- time.Time) {
 // BenchmarkLongLine handles 12,000 waiting events, and then single ones, over a
 // line to the database whose round trip takes some milliseconds more.
 func BenchmarkLongLine(b *testing.B) {
-	for _, trip := range []time.Duration{0, 2 * time.Millisecond, 10 * time.Millisecond, 40 * time.Millisecond} {
+	for _, trip := range []time.Duration{0, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		b.Run("trip="+trip.String(), func(b *testing.B) {
 			h := newHouse(b)
 			h.fill(300, backlog/300)
