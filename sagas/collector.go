@@ -234,6 +234,8 @@ func (c *Collector) untilOpen(ctx context.Context) bool {
 			pause(ctx, jitter(c.config.Poll))
 		default:
 			c.log.Warn("the look at what Stripe holds is not complete; nothing is created before it is", "error", err)
+			why := err.Error()
+			c.look.trouble.Store(&why)
 			pause(ctx, jitter(wait))
 			wait = min(2*wait, 30*time.Second)
 		}

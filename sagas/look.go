@@ -33,6 +33,7 @@ type Look struct {
 	adopted   atomic.Int64
 	spent     atomic.Int64 // nanoseconds
 	ask       chan struct{}
+	trouble   atomic.Pointer[string]
 
 	// Of the look that Run is taking.
 	epoch   int64
@@ -62,6 +63,15 @@ func newLook(c *Collector) *Look { return &Look{c: c, ask: make(chan struct{}, 1
 
 // Completed reports whether nothing that Stripe holds stands against creating.
 func (l *Look) Completed() bool { return l.completed.Load() != 0 }
+
+// Trouble is why the look is not complete: what Stripe answered last; empty if
+// nothing was wrong. It names no customer.
+func (l *Look) Trouble() string {
+	if why := l.trouble.Load(); why != nil && !l.Completed() {
+		return *why
+	}
+	return ""
+}
 
 // Adopted counts the objects at Stripe that the log did not know of.
 func (l *Look) Adopted() int64 { return l.adopted.Load() }

@@ -187,10 +187,15 @@ func (a *App) mayCallStripe() error {
 }
 
 func (a *App) looked() error {
-	if !a.collector.Look().Completed() {
-		return errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
+	look := a.collector.Look()
+	if look.Completed() {
+		return nil
 	}
-	return nil
+	err := errors.New("the look at what Stripe holds is not complete; nothing is collected before it is")
+	if why := look.Trouble(); why != "" {
+		return fmt.Errorf("%w: %s", err, why)
+	}
+	return err
 }
 
 // openDatabase gives the address of the database, starting one of our own

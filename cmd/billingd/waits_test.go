@@ -80,3 +80,29 @@ func TestWhatIsStuckIsSeen(t *testing.T) {
 	await(t, "health is ok again", func() bool { return r.read("/healthz") == `{"status":"ok"}`+"\n" }, show)
 	await(t, "metrics are zero again", has("/metrics", `billonce_bills_waiting{state="held"} 0`, `billonce_bills_waiting{state="needs_review"} 0`))
 }
+
+// TestReadinessSaysWhyTheLookWaits: the key lacks the right to list charges, and
+// then is not accepted at all. Nothing is collected, and readiness says what
+// Stripe answered; once it is repaired the service goes on by itself.
+func TestReadinessSaysWhyTheLookWaits(t *testing.T) {
+	for kind, why := range map[sim.Kind]string{sim.Error403: "the key or a policy does not permit the request", sim.Error401: "the key is not accepted"} {
+		t.Run(string(kind), func(t *testing.T) {
+			h := newHouse(t)
+			id, err := h.stripe.AddFault(sim.Fault{Match: sim.Match{Method: "GET", Path: "/v1/charges"}, Kind: kind, Times: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := h.start(nil)
+			r.register("acme")
+			r.begin("acme")
+			ready := func() string { return r.read("/readyz") }
+			awaitFor(t, time.Minute, "it says why", func() bool { return strings.Contains(ready(), "list /v1/charges: "+why) }, ready)
+			if h.posts() != 0 {
+				t.Errorf("%d POSTs before the look was complete", h.posts())
+			}
+			h.stripe.ClearFaults(id)
+			awaitFor(t, time.Minute, "it is charged", func() bool { return len(h.charges("acme")) == 1 }, ready)
+			await(t, "it is ready", func() bool { return strings.Contains(ready(), `"ready":true`) }, ready)
+		})
+	}
+}
