@@ -194,6 +194,21 @@ func (s *Server) registerReads() {
 		return reads.Refunds(ctx, projections.RefundsQuery{Status: q.Status, Period: q.Period, Customer: q.Customer, Charge: q.Charge, Page: q.page()})
 	})
 
+	type scheduleQuery struct {
+		Customer string `query:"customer" example:"cust_123" doc:"A customer's id."`
+		Command  string `query:"command" enum:"declare-billing-due,plan-dunning,retry-charge" doc:"One command alone: declare-billing-due is a subscription's next due, plan-dunning the decision about a decline, retry-charge a declined bill's next attempt."`
+		PageQuery
+		FreshQuery
+	}
+	schedule := get("list-schedule", "/v1/schedule", "See who is due when", "due_at, then key")
+	schedule.Description += " The next due of each subscription that is neither paused nor over, and what is scheduled for declined bills; stop-dunning and reschedule-dunning change the latter. as_of is how far subscriptions are read; what follows a decline is written with the decision."
+	read(s, schedule, func(ctx context.Context, q *scheduleQuery) (a projections.List[projections.Scheduled], err error) {
+		if err = s.fresh(ctx, projections.Schedule, q.FreshQuery); err != nil {
+			return a, err
+		}
+		return reads.Scheduled(ctx, projections.ScheduledQuery{Customer: q.Customer, Command: q.Command, Page: q.page()})
+	})
+
 	type runsQuery struct {
 		PageQuery
 		FreshQuery

@@ -87,7 +87,7 @@ func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	i := start(t)
 	i.fill(2)
-	lists := []string{"/v1/customers", "/v1/customers/c00/periods", "/v1/charges", "/v1/refunds", "/v1/runs"}
+	lists := []string{"/v1/customers", "/v1/customers/c00/periods", "/v1/charges", "/v1/refunds", "/v1/runs", "/v1/schedule"}
 	type bad struct{ path, query, field string }
 	var cases []bad
 	for _, path := range append(lists, "/v1/events", "/v1/revenue", "/v1/processors", "/v1/dead-letters", "/v1/customers/c00", "/v1/runs/2026-11", "/v1/customers/c00/periods/2026-11") {
