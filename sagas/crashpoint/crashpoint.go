@@ -220,7 +220,9 @@ func (p Plan) trigger() func(string) {
 // further before the signal is there.
 func (c crash) strike() {
 	if !c.stop {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // nothing can refuse it
+		// Said before, since nothing can refuse the signal: logs tell who died here.
+		fmt.Fprintf(os.Stderr, "crash point %s: this process dies\n", c.point)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
 	fmt.Fprintf(os.Stderr, "crash point %s: this process stops\n", c.point)

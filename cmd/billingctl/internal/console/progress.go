@@ -138,6 +138,10 @@ func (b *Bar) line(last bool) {
 	if b.total > 0 {
 		of = " of " + Count(b.total)
 	}
+	each := Count(int(rate))
+	if rate < 10 {
+		each = fmt.Sprintf("%.1f", rate) // what takes long goes slowly
+	}
 	var left string
 	switch {
 	case last:
@@ -145,5 +149,5 @@ func (b *Bar) line(last bool) {
 	case b.total > b.done && rate > 0:
 		left = fmt.Sprintf(", about %.0f s left", float64(b.total-b.done)/rate)
 	}
-	_, _ = fmt.Fprintf(b.p.w, "%s: %s%s %s (%s/s%s)\n", b.label, Count(b.done), of, b.unit, Count(int(rate)), left)
+	_, _ = fmt.Fprintf(b.p.w, "%s: %s%s %s (%s/s%s)\n", b.label, Count(b.done), of, b.unit, each, left)
 }

@@ -34,6 +34,9 @@ type tally struct {
 	Charges, Requests               int
 	Orphans                         int           // bills that were in the hands of a service that was killed
 	Slowest                         time.Duration // that one of them waited for another service to take it up
+
+	Points map[string]int // at which services died or froze, as they said themselves
+	Faults map[string]int // that requests really met, as the stand-in tells
 }
 
 // run is one run on its way.
@@ -59,6 +62,7 @@ func (h *house) play(ctx context.Context, stand parts.StandIn, s script, broken 
 	r := &run{h: h, s: s, stand: stand, database: fmt.Sprintf("run_%d", s.seed)}
 	defer func() { r.clear(ctx) }()
 	e, err := r.month(ctx, broken, o.IgnoreKeys)
+	r.count(e.requests)
 	if err != nil {
 		return verdict{}, r.tally, err
 	}

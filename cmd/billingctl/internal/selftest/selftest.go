@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -194,6 +195,12 @@ func (h *house) series(ctx context.Context, o Options) (result Result, err error
 	_, _ = fmt.Fprintf(o.Out, "  %s runs of %d bills: %s kills, %s freezes, %s clock jumps, %s restores; %s requests, %s movements of money; %.0f s\n",
 		console.Count(result.Runs), bills, console.Count(sum.Kills), console.Count(sum.Freezes), console.Count(sum.Jumps), console.Count(sum.Restores),
 		console.Count(sum.Requests), console.Count(sum.Charges), time.Since(begun).Seconds())
+	if len(sum.Points) > 0 {
+		_, _ = fmt.Fprintf(o.Out, "  struck at: %s\n", counted(sum.Points, crashPoints()))
+	}
+	if len(sum.Faults) > 0 {
+		_, _ = fmt.Fprintf(o.Out, "  faults met: %s\n", counted(sum.Faults, slices.Sorted(maps.Keys(sum.Faults))))
+	}
 	result.Recovered, result.Recovery = sum.Orphans, sum.Slowest
 	_, _ = fmt.Fprintf(o.Out, "  %s bills were in the hands of a service when it was killed; another took each up within %.1f s (the lease is %s)\n",
 		console.Count(sum.Orphans), sum.Slowest.Seconds(), lease)
@@ -209,6 +216,7 @@ func (t *tally) add(o tally) {
 	t.Requests += o.Requests
 	t.Orphans += o.Orphans
 	t.Slowest = max(t.Slowest, o.Slowest)
+	t.Points, t.Faults = sumOf(t.Points, o.Points), sumOf(t.Faults, o.Faults)
 }
 
 // lane plays one run after the other, on a stand-in of its own.

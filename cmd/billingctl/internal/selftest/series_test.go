@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -79,6 +80,20 @@ func TestRecovery(t *testing.T) {
 	}
 	if !strings.Contains(out, fmt.Sprintf("another took each up within %.1f s", result.Recovery.Seconds())) {
 		t.Errorf("the figure is not told:\n%s", out)
+	}
+}
+
+// TestWhatStruckIsTold: the series says at which points services really died or
+// froze, as they said themselves, and which faults requests met.
+func TestWhatStruckIsTold(t *testing.T) {
+	result, out := series(t, selftest.Options{Seed: 1, Runs: 2, Lanes: 2, Plots: []string{"settled"}})
+	if !result.Right() {
+		t.Errorf("%s\n%s", result, out)
+	}
+	for _, line := range []string{`(?m)^  struck at: confirm\.sending 2\b`, `(?m)^  faults met: .*\bdecline [1-9]`} {
+		if !regexp.MustCompile(line).MatchString(out) {
+			t.Errorf("no line is like %s:\n%s", line, out)
+		}
 	}
 }
 
