@@ -22,9 +22,25 @@ const (
 	exitConfig = 2
 )
 
-// gcPercent collects garbage less often than Go does by itself: the service
-// lives in some twenty megabytes, and a run makes much that dies young.
-const gcPercent = 300
+// Garbage is collected less often than Go does by itself: the service lives in
+// some twenty megabytes, and a run makes much that dies young. A large run keeps
+// more, a hundred megabytes at most; so that it does not take four times as much,
+// garbage is collected more often from the limit on.
+const (
+	gcPercent   = 300
+	memoryLimit = 256 << 20 // bytes
+)
+
+// tuneMemory sets how garbage is collected, where GOGC and GOMEMLIMIT leave it
+// open.
+func tuneMemory(getenv func(string) string) {
+	if getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+}
 
 func main() {
 	cfg, err := config.Load(os.Args[1:], os.Stdout)
@@ -35,9 +51,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "billingd: the configuration cannot be accepted:\n%v\n", err)
 		os.Exit(exitConfig)
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	tuneMemory(os.Getenv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: cfg.LogLevel}))
