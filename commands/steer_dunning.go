@@ -108,7 +108,7 @@ func (b rescheduleDunningBody) build(in Input) (Request, error) {
 	switch {
 	case err != nil || at.Year() < 2000:
 		v.add("at", "must be a time such as 2026-11-20T09:00:00Z")
-	case at.Year() > lastYear:
+	case at.Year() > domain.LastYear:
 		v.add("at", tooLate)
 	}
 	reason := checkText(&v, "reason", b.Reason, true)

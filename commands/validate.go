@@ -2,6 +2,7 @@ package commands
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -58,10 +59,10 @@ func checkPaymentMethodID(v *validation, field, s string) string {
 
 func checkPeriod(v *validation, field, s string) domain.Period {
 	p, err := domain.ParsePeriod(s)
-	switch year, _ := p.Start(); {
+	switch {
 	case err != nil:
 		v.add(field, "must be a month (2026-11), a quarter (2026-Q3) or a year (2026), spelled exactly so")
-	case year > lastYear:
+	case !p.Nameable():
 		v.add(field, tooLate)
 	}
 	return p
@@ -70,18 +71,13 @@ func checkPeriod(v *validation, field, s string) domain.Period {
 func checkDate(v *validation, field, s string) domain.Date {
 	d, err := domain.ParseDate(field, s)
 	v.note(err)
-	if d.Year > lastYear {
+	if d.Year > domain.LastYear {
 		v.add(field, tooLate)
 	}
 	return d
 }
 
-// lastYear is the last that a caller may name. What follows from it, such as the
-// period after, is written into facts and rows too, and must have a spelling.
-const (
-	lastYear = 2999
-	tooLate  = "must not be after the year 2999"
-)
+var tooLate = fmt.Sprintf("must not be after the year %d", domain.LastYear)
 
 // textMost bounds free text in facts. Of the control characters it may hold
 // line breaks and tabs alone: PostgreSQL stores no zero byte in a text, and an

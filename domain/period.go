@@ -86,6 +86,14 @@ func PeriodOf(c Cadence, year, month int) Period {
 	return Period{year*12 + (month-1)/n*n, n}
 }
 
+// LastYear is the last year of a period that somebody may name: a caller, or the
+// markers of an object at Stripe. What follows from such a period, the next one
+// first of all, is written into facts and rows, and has a spelling, too.
+const LastYear = 2999
+
+// Nameable reports whether p is not after LastYear.
+func (p Period) Nameable() bool { return p.first/12 <= LastYear }
+
 // Next is the period that follows p without a gap.
 func (p Period) Next() Period { return Period{p.first + p.length, p.length} }
 

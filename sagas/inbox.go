@@ -217,7 +217,7 @@ func (n News) ids() (intent, charge string) {
 func billOf(f Found) (bill, bool) {
 	customer, err1 := domain.ParseCustomerID(f.CustomerID)
 	period, err2 := domain.ParsePeriod(f.Period)
-	if err1 != nil || err2 != nil || f.BillingKey != string(domain.ChargeKey(customer, period, 1)) {
+	if err1 != nil || err2 != nil || !period.Nameable() || f.BillingKey != string(domain.ChargeKey(customer, period, 1)) {
 		return bill{}, false
 	}
 	return bill{customer, period}, true

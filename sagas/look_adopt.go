@@ -28,12 +28,11 @@ func (m marked) open() bool { return !m.Succeeded && m.Status != "canceled" }
 func (l *Look) news(ctx context.Context, page []Found, ongoing bool) ([]marked, error) {
 	var found []marked
 	for _, f := range page {
-		customer, err1 := domain.ParseCustomerID(f.CustomerID)
-		period, err2 := domain.ParsePeriod(f.Period)
-		if err1 != nil || err2 != nil || f.BillingKey != string(domain.ChargeKey(customer, period, 1)) {
-			continue // not ours: somebody else's use of the account
+		b, ours := billOf(f)
+		if !ours {
+			continue // somebody else's use of the account
 		}
-		if m := (marked{f, bill{customer, period}}); m.tells() {
+		if m := (marked{f, b}); m.tells() {
 			found = append(found, m)
 		}
 	}

@@ -309,8 +309,11 @@ func TestNewsOfOtherVersionsAndAccounts(t *testing.T) {
 	deliver(strings.Replace(succeeded("evt_b", "charge.succeeded", "foreign", "ch_b", "pi_b"), `"object":"event"`, `"object":"event","account":"acct_foreign"`, 1))
 	deliver(strings.Replace(succeeded("evt_c", "charge.succeeded", "third", "ch_c", "pi_c"), `"type":"charge.succeeded"`, `"type":"invoice.paid"`, 1))
 	deliver(strings.Replace(succeeded("evt_d", "charge.succeeded", "live", "ch_d", "pi_d"), `"livemode":false`, `"livemode":true`, 1))
-	await(t, "the first is applied", func() bool { return h.number(`SELECT count(*) FROM webhook_inbox WHERE state = 'applied'`) == 1 })
-	for id, want := range map[string]int{"other": 1, "foreign": 0, "third": 0, "live": 0} {
+	november, never := domain.PeriodOf(domain.Monthly, 2026, 11), domain.PeriodOf(domain.Monthly, 9999, 12)
+	deliver(strings.NewReplacer(november.String(), never.String(), string(domain.ChargeKey("far", november, 1)), string(domain.ChargeKey("far", never, 1))).
+		Replace(succeeded("evt_e", "charge.succeeded", "far", "ch_e", "pi_e")))
+	await(t, "all are looked at", func() bool { return h.number(`SELECT count(*) FROM webhook_inbox WHERE state = 'received'`) == 0 })
+	for id, want := range map[string]int{"other": 1, "foreign": 0, "third": 0, "live": 0, "far": 0} {
 		sql, arg := billed(id)
 		if n := h.number(sql, arg); n != want {
 			t.Errorf("%s has %d billed facts, want %d", id, n, want)
