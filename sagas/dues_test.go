@@ -138,7 +138,7 @@ func TestC026_EveryReplicaFires(t *testing.T) {
 		})))
 	}
 	r.eventually("all are scheduled", func() bool { return r.count(`SELECT count(*) FROM subscription_schedule`) == len(ids) })
-	r.fault(sim.Fault{Match: sim.Match{Method: "POST"}, Kind: sim.DelayBeforeCommit, Delay: time.Second, Times: -1})
+	r.fault(sim.Fault{Match: sim.Match{Method: "POST"}, Kind: sim.DelayBeforeCommit, Delay: 2 * time.Second, Times: -1})
 	december := november.Next()
 	r.stripe.SetClock(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
 	paid := func() bool {
