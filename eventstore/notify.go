@@ -18,11 +18,12 @@ import (
 const Channel = "events"
 
 // notifyEvery bounds the notifications of a process: NOTIFY takes a lock that
-// serialises the server's commits, so many appends share one.
-const notifyEvery = 10 * time.Millisecond
+// serialises the server's commits, so many appends share one. What comes after a
+// pause of that length is announced at once.
+const notifyEvery = 5 * time.Millisecond
 
-// notifier tells subscribers of this process at once, and other processes a
-// few milliseconds later, in a transaction of its own.
+// notifier tells subscribers of this process at once, and other processes in a
+// transaction of its own, at most every few milliseconds.
 type notifier struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
@@ -32,6 +33,7 @@ type notifier struct {
 	subscribers map[int]func(Growth)
 	next        int
 	pending     uint64
+	sent        time.Time // when the last notification left
 	closed      bool
 	sending     sync.WaitGroup
 }
@@ -67,7 +69,7 @@ func (n *notifier) announce(added Growth) {
 	}
 	if first && !n.closed {
 		n.sending.Add(1)
-		time.AfterFunc(notifyEvery, n.send)
+		time.AfterFunc(notifyEvery-time.Since(n.sent), n.send)
 	}
 	n.mu.Unlock()
 	for _, f := range tell {
@@ -79,7 +81,7 @@ func (n *notifier) send() {
 	defer n.sending.Done()
 	n.mu.Lock()
 	mask := n.pending
-	n.pending = 0
+	n.pending, n.sent = 0, time.Now()
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 const everyPartition = math.MaxUint64
 
 // heardEvery bounds the scans that notifications cause.
-const heardEvery = 10 * time.Millisecond
+const heardEvery = 5 * time.Millisecond
 
 // scanner finds what has to be done: every Poll in all partitions, which is
 // the truth, and at once in those that were heard of.
