@@ -192,7 +192,8 @@ func TestAPOSTIsSentOnce(t *testing.T) {
 }
 
 // An idle connection that Stripe has closed costs nobody a charge: what was not
-// sent is sent on another one.
+// sent is sent on another one. A call that had left before the end was noticed is
+// unknown, and passes when it is repeated; that is rare.
 func TestStaleConnections(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -209,8 +210,16 @@ func TestStaleConnections(t *testing.T) {
 	t.Cleanup(stripe.Close)
 	r := newRigAt(t, stripe.URL, nil)
 	key := r.free(1_000_000)
-	for range 10 {
-		got := r.post(key, "/v1/payment_intents", uuid.NewString(), url.Values{"amount": {"1000"}, "currency": {"usd"}})
+	unknown := 0
+	for n := range 10 {
+		create := func() answer {
+			return r.post(key, "/v1/payment_intents", fmt.Sprint("create-", n), url.Values{"amount": {"1000"}, "currency": {"usd"}})
+		}
+		got := create()
+		for got.status == 502 && unknown < 3 {
+			unknown++
+			got = create()
+		}
 		got.want(t, "create", 200, "")
 		eventually(t, "the connection is idle", func() bool {
 			mu.Lock()
