@@ -21,6 +21,23 @@ const backlog = 12_000
 // warm up.
 const rounds = 5
 
+// inTurns measures a rate in events a second beside its floor, in turns on the
+// same server, and reports the medians of the rate and of its ratio to the floor.
+func inTurns(b *testing.B, name string, floor, rate func() float64) {
+	b.Helper()
+	var rates, ratios []float64
+	for b.Loop() {
+		for range rounds {
+			raw, own := floor(), rate()
+			rates, ratios = append(rates, own), append(ratios, own/raw)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(rates), "events/s")
+	b.ReportMetric(median(ratios), "ratio")
+	fmt.Printf("bench: %s %.0f events/s ratio=%.2f\n", name, median(rates), median(ratios))
+}
+
 // BenchmarkBacklog handles 12,000 waiting events, a read-model row each, beside
 // the least that has to be done for it: pages read by position, one insert and
 // the place in one pipelined transaction. Both in turns, on the same server.
@@ -47,18 +64,8 @@ func BenchmarkBacklog(b *testing.B) {
 			}
 			drain()
 			floor()
-			var rates, ratios []float64
-			for b.Loop() {
-				for range rounds {
-					raw, rate := floor(), drain()
-					rates, ratios = append(rates, rate), append(ratios, rate/raw)
-				}
-			}
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(median(rates), "events/s")
-			b.ReportMetric(median(ratios), "ratio")
+			inTurns(b, "backlog-12k/"+name, floor, drain)
 			b.ReportMetric(float64(commits), "commits")
-			fmt.Printf("bench: backlog-12k/%s %.0f events/s ratio=%.2f\n", name, median(rates), median(ratios))
 		})
 	}
 }

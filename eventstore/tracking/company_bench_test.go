@@ -78,17 +78,7 @@ func BenchmarkBeside(b *testing.B) {
 		return rate
 	}
 	appends()
-	var rates, ratios []float64
-	for b.Loop() {
-		for range rounds {
-			alone, own := appends(), beside()
-			rates, ratios = append(rates, own), append(ratios, own/alone)
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(rates), "events/s")
-	b.ReportMetric(median(ratios), "ratio")
-	fmt.Printf("bench: append-32-beside-processors %.0f events/s ratio=%.2f\n", median(rates), median(ratios))
+	inTurns(b, "append-32-beside-processors", appends, beside)
 }
 
 // BenchmarkReplicas handles 12,000 waiting events by one program and by three,
@@ -124,17 +114,7 @@ func BenchmarkReplicas(b *testing.B) {
 		return rate
 	}
 	drain(1)
-	var rates, ratios []float64
-	for b.Loop() {
-		for range rounds {
-			one, three := drain(1), drain(3)
-			rates, ratios = append(rates, three), append(ratios, three/one)
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(rates), "events/s")
-	b.ReportMetric(median(ratios), "ratio")
-	fmt.Printf("bench: backlog-12k/three-programs %.0f events/s ratio=%.2f of one\n", median(rates), median(ratios))
+	inTurns(b, "backlog-12k/three-programs", func() float64 { return drain(1) }, func() float64 { return drain(3) })
 }
 
 // BenchmarkLatencyApart is BenchmarkLatency's processor in another program than

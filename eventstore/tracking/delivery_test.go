@@ -141,9 +141,7 @@ func TestTwelveWritersNoEventUnseen(t *testing.T) {
 	h.caughtUp("large", "small")
 	h.exactlyOnce("large")
 	h.exactlyOnce("small")
-	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
-		t.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
-	}
+	h.nothingAside()
 }
 
 func TestKilledConnectionsLoseAndRepeatNothing(t *testing.T) {
@@ -152,19 +150,7 @@ func TestKilledConnectionsLoseAndRepeatNothing(t *testing.T) {
 	h.exec(`CREATE TABLE elsewhere (n int)`)
 	p := inOrder("killed")
 	p.PageSize, p.Backoff = 20, func(int) time.Duration { return 5 * time.Millisecond }
-	config, err := pgxpool.ParseConfig(h.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["application_name"] = "victim"
-	for range 2 {
-		pool, err := pgxpool.NewWithConfig(t.Context(), config.Copy())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		h.runOn(pool, h.store, tracking.Options{Poll: quick, Log: h.log}, p)
-	}
+	h.victims(2, tracking.Options{Poll: quick, Log: h.log}, p)
 	stop := h.writers(4)
 	for kills := 0; kills < 40; {
 		kills += value[int](h, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -174,9 +160,7 @@ func TestKilledConnectionsLoseAndRepeatNothing(t *testing.T) {
 	stop()
 	h.caughtUp("killed")
 	h.exactlyOnce("killed")
-	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
-		t.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
-	}
+	h.nothingAside()
 }
 
 // childDSN is set in a child process, which then is a replica until it is killed.
@@ -270,9 +254,7 @@ func TestKilledProcessesLoseAndRepeatNothing(t *testing.T) {
 		_ = r.Wait()
 	}
 	h.exactlyOnce("child")
-	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
-		t.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
-	}
+	h.nothingAside()
 }
 
 // A commit whose answer is lost may have happened: the token knows.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
 	"github.com/billonce/billonce/eventstore"
@@ -58,16 +57,7 @@ func (i *illness) heal() {
 func TestInterleavings(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
-	config, err := pgxpool.ParseConfig(h.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["application_name"] = "victim"
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
+	pool := h.victim()
 
 	ill := &illness{left: map[string]int{}, kind: map[string]string{}}
 	p := resettable("tested")

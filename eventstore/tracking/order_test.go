@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/billonce/billonce/domain"
 	"github.com/billonce/billonce/eventstore"
@@ -56,19 +55,7 @@ func TestOrderedProcessor(t *testing.T) {
 	h.exec(`CREATE TABLE elsewhere (n int)`)
 	p := h.ordered("ordered")
 	p.PageSize, p.Backoff = 20, func(int) time.Duration { return 5 * time.Millisecond }
-	config, err := pgxpool.ParseConfig(h.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.ConnConfig.RuntimeParams["application_name"] = "victim"
-	for range 3 {
-		pool, err := pgxpool.NewWithConfig(t.Context(), config.Copy())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pool.Close)
-		h.runOn(pool, h.store, tracking.Options{Poll: quick, Workers: 3, Log: h.log}, p)
-	}
+	h.victims(3, tracking.Options{Poll: quick, Workers: 3, Log: h.log}, p)
 	h.eventually(func() string {
 		if len(h.status("ordered").Partitions) == 0 {
 			return "it does not start"

@@ -145,6 +145,39 @@ func (h *house) run(o tracking.Options, processors ...tracking.Processor) *runni
 	return r
 }
 
+// victim opens connections that tests tell from all others by their name, to cut
+// them.
+func (h *house) victim() *pgxpool.Pool {
+	h.Helper()
+	config, err := pgxpool.ParseConfig(h.dsn)
+	if err != nil {
+		h.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = "victim"
+	pool, err := pgxpool.NewWithConfig(h.Context(), config)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(pool.Close)
+	return pool
+}
+
+// victims runs replicas, each on connections of its own that can be cut.
+func (h *house) victims(replicas int, o tracking.Options, processors ...tracking.Processor) {
+	h.Helper()
+	for range replicas {
+		h.runOn(h.victim(), h.store, o, processors...)
+	}
+}
+
+// nothingAside checks that no event was put aside.
+func (h *house) nothingAside() {
+	h.Helper()
+	if n := value[int](h, `SELECT count(*) FROM dead_letters`); n != 0 {
+		h.Errorf("%d events were put aside: %s", n, value[string](h, `SELECT error FROM dead_letters LIMIT 1`))
+	}
+}
+
 func (h *house) runOn(pool *pgxpool.Pool, store *eventstore.Store, o tracking.Options, processors ...tracking.Processor) *running {
 	h.Helper()
 	r := tracking.New(pool, store, o)
