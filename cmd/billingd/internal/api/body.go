@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"os"
 	"reflect"
@@ -14,23 +13,15 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/billonce/billonce/cmd/internal/content"
 	"github.com/billonce/billonce/commands"
 	"github.com/billonce/billonce/domain"
 )
 
-// checkContent refuses a body that is not what the address takes: another
-// media type or character set, or a compressed one, whose size nobody knows.
+// checkContent refuses a body that is not what the address takes.
 func checkContent(r *http.Request, mediaType string) error {
-	types := r.Header.Values("Content-Type")
-	given, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	charset, ok := params["charset"]
-	if err != nil || len(types) > 1 || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
-		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body must be "+mediaType+" in UTF-8")
-	}
-	for _, encoding := range r.Header.Values("Content-Encoding") {
-		if encoding != "" && !strings.EqualFold(encoding, "identity") {
-			return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
-		}
+	if why, ok := content.Check(r.Header, mediaType); !ok {
+		return refusedBody(http.StatusUnsupportedMediaType, why.Code, why.Message)
 	}
 	return nil
 }

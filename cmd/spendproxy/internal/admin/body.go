@@ -3,11 +3,11 @@ package admin
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/billonce/billonce/cmd/internal/content"
 )
 
 const bodyMost = 1 << 20
@@ -53,18 +53,10 @@ func noBody(r *http.Request) error {
 	return nil
 }
 
-// checkContent refuses a body that is not what the path takes: another media
-// type or character set, or a compressed one, whose size nobody knows.
+// checkContent refuses a body that is not what the path takes.
 func checkContent(r *http.Request, mediaType string) error {
-	given, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	charset, ok := params["charset"]
-	if err != nil || len(r.Header.Values("Content-Type")) > 1 || given != mediaType || ok && !strings.EqualFold(charset, "utf-8") {
-		return refusedBody(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body must be %s in UTF-8", mediaType)
-	}
-	for _, encoding := range r.Header.Values("Content-Encoding") {
-		if encoding != "" && !strings.EqualFold(encoding, "identity") {
-			return refusedBody(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body must not be compressed")
-		}
+	if why, ok := content.Check(r.Header, mediaType); !ok {
+		return refusedBody(http.StatusUnsupportedMediaType, why.Code, "%s", why.Message)
 	}
 	return nil
 }
