@@ -27,13 +27,11 @@ type Wait struct {
 // [RunTroubles].
 func Waits(ctx context.Context, pool *pgxpool.Pool) ([]Wait, error) {
 	rows, err := pool.Query(ctx, `WITH stuck AS (
-			SELECT b.state, count(*) AS n, min(b.updated_at) AS since FROM billing_records b
+			SELECT b.state, count(*) AS n, min(b.updated_at) AS since, min(b.outcome->>'reason') AS reason FROM billing_records b
 			WHERE b.state IN ('needs_review', 'held')
 				AND (b.state = 'needs_review' OR b.billing_period NOT IN (SELECT billing_period FROM billing_runs WHERE paused))
 			GROUP BY b.state)
-		SELECT 'bills', w.state, w.n, coalesce(stuck.n, 0), stuck.since,
-			CASE WHEN stuck.n > 0 THEN (SELECT b.outcome->>'reason' FROM billing_records b WHERE b.state = w.state
-				AND (w.state = 'needs_review' OR b.billing_period NOT IN (SELECT billing_period FROM billing_runs WHERE paused)) LIMIT 1) END
+		SELECT 'bills', w.state, w.n, coalesce(stuck.n, 0), stuck.since, stuck.reason
 		FROM (SELECT state, count(*) AS n FROM billing_records
 			WHERE state IN ('unknown', 'held', 'waiting', 'needs_review', 'action_required', 'closing') GROUP BY state) w
 		LEFT JOIN stuck USING (state)
