@@ -124,12 +124,14 @@ func (s *shell) conclude(name string, figures ...figure) error {
 		}
 		return s.printf("%s\n", line.String())
 	}
-	for i, f := range figures {
+	separator := "{"
+	for _, f := range figures {
 		value, err := json.Marshal(f.value)
 		if err != nil {
 			return fmt.Errorf("print JSON: %w", err)
 		}
-		fmt.Fprintf(&line, "%s%q:%s", [2]string{"{", ","}[min(i, 1)], f.name, value)
+		fmt.Fprintf(&line, "%s%q:%s", separator, f.name, value)
+		separator = ","
 	}
 	return s.printf("%s}\n", line.String())
 }
